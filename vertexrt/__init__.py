@@ -108,12 +108,11 @@ if TYPE_CHECKING:
         sum,
         zeros,
     )
-    from vertexrt.api.model import Model
     from vertexrt.api.network import Network
     from vertexrt.api.optim import *  # noqa: F403 - a class for each row of a table
     from vertexrt.api.optimizer import Optimizer
     from vertexrt.api.parameter import Parameter
-    from vertexrt.api.vertex_function import VertexFunction
+    from vertexrt.api.vertex_function import Model, VertexFunction
     from vertexrt.graph import GraphBatch, InputGraph, Rows
 else:
 
@@ -142,11 +141,10 @@ _NAMES = {
     "api.checkpoint": "load_checkpoint save_checkpoint",
     "api.average": "ExponentialMovingAverage",
     "graph": "GraphBatch InputGraph Rows",
-    "api.model": "Model",
     "api.network": "Network",
     "api.optimizer": "Optimizer",
     "api.parameter": "Parameter",
-    "api.vertex_function": "VertexFunction",
+    "api.vertex_function": "Model VertexFunction",
     "api.elementwise": (
         "abs clip exp floor log maximum minimum relu sigmoid sqrt stop_gradient "
         "straight_through tanh where"

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from vertexrt.api.init import LARGEST_SEED, draw
-from vertexrt.api.model import Model
 from vertexrt.api.network import Network
-from vertexrt.api.vertex_function import VertexFunction
+from vertexrt.api.vertex_function import Model, VertexFunction
 from vertexrt.checks import is_whole
 from vertexrt.engine.devices import (
     DTYPES,

@@ -1,13 +1,14 @@
-"""Declare parameters of a vertex function."""
+"""Parameters of a vertex function, and the cells, lists and dicts that hold them."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from vertexrt.api.init import Initializer
-from vertexrt.api.trace import current_builder, name_in_network
+from vertexrt.api.trace import current_builder, current_trace
 from vertexrt.checks import is_whole, read_shape
 from vertexrt.errors import TraceError
 from vertexrt.ir.builder import Builder, Operators, Value, is_plain, refused
@@ -18,17 +19,15 @@ class Matrix(Operators):
     """What a parameter and a part of one have in common: products, rows, other shapes.
 
     Attributes:
-        shape: of the array.
+        parameter: whose elements it has, from `start` on, in an array of `shape`.
     """
 
+    parameter: Parameter
+    start: int
     shape: tuple[int, ...]
 
     def _builder(self) -> Builder:
         return current_builder()
-
-    def _part(self, start: int, shape: tuple[int, ...]) -> ParameterPart:
-        """Return elements from one on, as an array."""
-        raise NotImplementedError
 
     # `self.b += x` would set the attribute to a value.
     __iadd__ = __isub__ = __imul__ = __itruediv__ = refused(
@@ -41,9 +40,7 @@ class Matrix(Operators):
     def _times(self, x: Any, transpose: bool) -> Value:
         """Multiply a vector by the matrix, or by its transpose."""
         vector = current_builder().lift(x)
-        if (
-            len(vector.shape) > 1
-        ):  # the IR takes several rows at once; for people that is no product
+        if len(vector.shape) > 1:  # the IR takes rows at once; for people that is no product
             raise TraceError.at(
                 "matmul",
                 f"a right operand of shape {list(vector.shape)} at {user_line()}",
@@ -77,7 +74,7 @@ class Matrix(Operators):
                 f"positive numbers whose product is {math.prod(self.shape)}",
                 "write w.reshape(rows, columns)",
             )
-        return self._part(0, shape)
+        return ParameterPart(self, 0, shape)
 
     def __getitem__(self, key: slice | int | Value) -> Any:
         """Return rows: `w[a:b]`, `w[k]`, or the row that an integer names, as `vrt.embed` does."""
@@ -91,7 +88,7 @@ class Matrix(Operators):
         found = range(rows)[key] if inside else range(0)
         each = math.prod(rest)
         if isinstance(found, int):
-            return self._part(found * each, tuple(rest))
+            return ParameterPart(self, found * each, tuple(rest))
         if not found:
             raise TraceError.at(
                 "slice",
@@ -99,7 +96,7 @@ class Matrix(Operators):
                 f"some of {rows} rows: w[a:b], or w[k]",
                 "write vrt.split(w @ x, n) for parts of a product",
             )
-        return self._part(found.start * each, (len(found), *rest))
+        return ParameterPart(self, found.start * each, (len(found), *rest))
 
 
 class Parameter(Matrix):
@@ -143,7 +140,7 @@ class Parameter(Matrix):
                 "write init=vrt.init.constant(value) for one number; set an array by "
                 "net.parameters[name] = array",
             )
-        self.shape = extents
+        self.parameter, self.start, self.shape = self, 0, extents
         given: object = trainable
         if not isinstance(given, bool):
             raise TraceError.at(
@@ -153,16 +150,14 @@ class Parameter(Matrix):
         self.trainable = trainable
         self.name: str | None = None
 
-    def _part(self, start: int, shape: tuple[int, ...]) -> ParameterPart:
-        return ParameterPart(self, start, shape)
-
     def _as_value(self, builder: Builder) -> Value:
         """Return the node that reads this parameter."""
         return builder.emit("param", name=self._name_in_program(), shape=self.shape)
 
     def _name_in_program(self) -> str:
         """Return what the program that is traced calls this parameter."""
-        name = name_in_network(self) or self.name
+        names = current_trace().names
+        name = self.name if names is None else names.parameters.get(id(self), self.name)
         if name is None:
             raise TraceError.at(
                 "trace",
@@ -181,11 +176,8 @@ class Parameter(Matrix):
 class ParameterPart(Matrix):
     """Elements of a parameter, in place: `w[a:b]`, `w[k]`, `w.reshape(m, n)`."""
 
-    def __init__(self, parameter: Parameter, start: int, shape: tuple[int, ...]) -> None:
-        self.parameter, self.start, self.shape = parameter, start, shape
-
-    def _part(self, start: int, shape: tuple[int, ...]) -> ParameterPart:
-        return ParameterPart(self.parameter, self.start + start, shape)
+    def __init__(self, whole: Matrix, start: int, shape: tuple[int, ...]) -> None:
+        self.parameter, self.start, self.shape = whole.parameter, whole.start + start, shape
 
     def _as_value(self, builder: Builder) -> Value:
         """Return the node that reads this part."""
@@ -213,3 +205,40 @@ class Transposed:
 
     def __matmul__(self, x: Any) -> Value:
         return self.parameter._times(x, True)
+
+
+class Cell:
+    """An object that holds parameters and is called on values: a part to build functions with.
+
+    Its attributes may be parameters, other cells, and lists and dicts of them. Set as an attribute
+    of a vertex function, its parameters are named after it: `cell.weight`.
+    """
+
+
+def parts_of(owner: object) -> Iterator[tuple[str, object]]:
+    """Yield what attributes hold, by name; of cells `cell.weight`, in lists `layers.0`.
+
+    Attributes whose names begin with _ are left out.
+    """
+    stack = [("", owner)]
+    while stack:
+        name, value = stack.pop()
+        inside: Iterable[tuple[object, object]]
+        if not name or isinstance(value, Cell):
+            inside = [(key, x) for key, x in vars(value).items() if not key.startswith("_")]
+        elif isinstance(value, (list, tuple)):
+            inside = enumerate(value)
+        elif isinstance(value, dict):
+            inside = value.items()
+        else:
+            yield name, value
+            continue
+        prefix = f"{name}." if name else ""
+        stack += [(f"{prefix}{key}", x) for key, x in reversed([*inside])]
+
+
+def parameters_of(owner: object) -> Iterator[tuple[str, Parameter]]:
+    """Yield the parameters of an owner by name, one as often as it is found."""
+    for name, part in parts_of(owner):
+        if isinstance(part, Parameter):
+            yield name, part

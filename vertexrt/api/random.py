@@ -10,7 +10,7 @@ import zlib
 from typing import Any
 
 from vertexrt.api.elementwise import abs, log, sqrt, where
-from vertexrt.api.trace import current_builder, name_in_trace
+from vertexrt.api.trace import current_builder, current_trace
 from vertexrt.checks import is_real, read_shape
 from vertexrt.errors import TraceError
 from vertexrt.ir.builder import Value
@@ -63,7 +63,7 @@ def dropout(x: Operand, p: float, per: str = "vertex") -> Value:
         return b.emit("dropout", value, p=float(p), key=_key("dropout"))
     first = b.emit("pull", name=FIRST_OF_GRAPH, shape=(), dtype="int", auto=False)
     # Functions of a network have graphs in common, so their names count.
-    key = _key(f"dropout {name_in_trace()}")
+    key = _key(f"dropout {current_trace().name}")
     return b.emit("dropout_by", value, first, p=float(p), key=key)
 
 

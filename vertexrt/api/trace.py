@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from typing import Any
 
 from vertexrt.checks import read_shape
 from vertexrt.errors import TraceError
@@ -20,12 +20,12 @@ CHILDREN = "children"  # the relation of `gather_all`, where it is not named
 PULLS = ("pull", "edge_pull")  # ops of external values
 
 
-def current_builder() -> Builder:
-    """Return the builder of the vertex function that is being traced.
+def current_trace() -> Trace:
+    """Return the program under construction.
 
     Raises: TraceError outside of a trace.
     """
-    trace = getattr(_active, "trace", None)
+    trace: Trace | None = getattr(_active, "trace", None)
     if trace is None:
         raise TraceError.at(
             "trace",
@@ -33,41 +33,68 @@ def current_builder() -> Builder:
             "F is traced by vrt.compile, which calls forward() once",
             "move the expression into forward()",
         )
-    return trace.builder  # type: ignore[no-any-return]
+    return trace
 
 
-def name_in_network(part: object) -> str | None:
-    """Return what a parameter is called in the network that is being traced, if there is one."""
-    trace = getattr(_active, "trace", None)
-    names = None if trace is None else trace.names
-    return None if names is None else names.parameters.get(id(part))
-
-
-def name_in_trace() -> str:
-    """Return what the function that is traced is called; in a network, its states' prefix.
+def current_builder() -> Builder:
+    """Return what makes the nodes of the vertex function that is being traced.
 
     Raises: TraceError outside of a trace.
     """
-    current_builder()
-    name: str = _active.trace.name
-    return name
+    return current_trace().builder
 
 
-@dataclass(slots=True)
-class Relations:
-    """What a function reads, in the order in which it reads it first.
+@dataclass(frozen=True, slots=True)
+class NetworkNames:
+    """What the parts of a network of several functions are called, by their identity.
 
     Attributes:
-        alone: the function is no part of a model, so that relations have no names.
+        states: of each function, before the names of its fields; functions whose vertices may be
+            the same child have one state.
+        parameters: of each parameter.
+    """
+
+    states: Mapping[int, str]
+    parameters: Mapping[int, str]
+
+
+class Trace:
+    """A program under construction, active while the `forward` of a function runs.
+
+    Args:
+        function: whose `forward` it is, by identity.
+        name: of the program; in a network, of the function's states.
         arity: slots that it declares by number; they come first.
+        names: of the network that the function is a part of; None, where it is alone and relations
+            have no names.
+    Attributes:
+        pulled: external values by name; pushed: names of pushes; scattered: it has scattered.
         slots: name of a relation of one child -> its slot.
         every: names of the relations of which all children are read.
     """
 
-    alone: bool
-    arity: int | None
-    slots: dict[str, int] = field(default_factory=dict)
-    every: list[str] = field(default_factory=list)
+    def __init__(
+        self, function: object, name: str, arity: int | None, names: NetworkNames | None
+    ) -> None:
+        self.function, self.name, self.arity, self.names = function, name, arity, names
+        self.builder = Builder(OPS)
+        self.pulled: dict[str, Value] = {}
+        self.pushed: set[str] = set()
+        self.scattered = False
+        self.slots: dict[str, int] = {}
+        self.every: list[str] = []
+        self._of_edges: dict[str, bool] = {}  # by name of what is pulled
+        self._read: dict[tuple[str, int | str], Value] = {}  # by that name, and whose edges
+        self._outer: Trace | None = None
+
+    def __enter__(self) -> Trace:
+        self._outer = getattr(_active, "trace", None)
+        _active.trace = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _active.trace = self._outer
+        self.builder.closed = True
 
     @property
     def count(self) -> int:
@@ -75,7 +102,7 @@ class Relations:
         return (self.arity or 0) + len(self.slots)
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def relations(self) -> tuple[str, ...]:
         """Name the relation of each slot, in order, then those of which all children are read."""
         return (*map(str, range(self.arity or 0)), *self.slots, *self.every)
 
@@ -97,25 +124,15 @@ class Relations:
             )
         return self.slots.setdefault(name, self.count)
 
-    def one_child(self, name: object) -> str | None:
-        """Name the slot that a number or a gathered relation is; None for any other relation.
-
-        Numbers are not looked at.
-        """
-        if isinstance(name, str) and not name.isdigit():
-            return name if name in self.slots else None
-        return str(int(name)) if isinstance(name, str) else str(name)
-
     def read_all(self, name: object) -> int:
         """Return the number of a relation of which all children are read.
 
         Raises: TraceError, when the function stands alone and the relation has a name, or when it
             reads this relation by slot; and for what is no name.
         """
-        if self.alone:
-            if name != CHILDREN:
-                self._check_named("gather_all", name)
+        if self.names is None and name == CHILDREN:
             return 0
+        self._check_named("gather_all", name)
         if not isinstance(name, str):
             raise TraceError.at(
                 "gather_all",
@@ -130,71 +147,13 @@ class Relations:
         return self.every.index(name)
 
     def _check_named(self, where: str, name: object) -> None:
-        if self.alone:
+        if self.names is None:
             raise TraceError.at(
                 where,
                 f"the relation {name!r} at {user_line()}, of a function that stands alone",
                 "relations have names in a vrt.Model",
                 "make the function an attribute of a vrt.Model, and compile that",
             )
-
-
-def _both_ways(name: str) -> TraceError:
-    return TraceError.at(
-        "gather",
-        f"{name!r} at {user_line()}, by gather and by gather_all",
-        "one child of a relation, or all of them",
-        "give the one child a relation of its own; for what its edge carries, gather it first",
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkNames:
-    """What the parts of a network of several functions are called, by their identity.
-
-    Attributes:
-        states: of each function, before the names of its fields; functions whose vertices may be
-            the same child have one state.
-        parameters: of each parameter.
-    """
-
-    states: Mapping[int, str]
-    parameters: Mapping[int, str]
-
-
-class Declared(Protocol):
-    """A parameter, as it was declared."""
-
-    shape: tuple[int, ...]
-    trainable: bool
-
-
-class Trace:
-    """A program under construction, active while `forward` runs.
-
-    Args:
-        arity: slots that the function declares by number.
-        names: of the network that the function is a part of; None, where it is alone.
-    """
-
-    def __init__(self, name: str, arity: int | None, names: NetworkNames | None = None) -> None:
-        self.name = name
-        self.names = names
-        self.builder = Builder(OPS)
-        self.pulled: dict[str, Value] = {}
-        self._of_edges: dict[str, bool] = {}  # by name of what is pulled
-        self._read: dict[tuple[str, int | str], Value] = {}  # by that name, and whose edges
-        self.relations = Relations(names is None, arity)
-        self._outer: Trace | None = None
-
-    def __enter__(self) -> Trace:
-        self._outer = getattr(_active, "trace", None)
-        _active.trace = self
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        _active.trace = self._outer
-        self.builder.closed = True
 
     def read(
         self,
@@ -264,11 +223,11 @@ class Trace:
             self._read[name, whose] = self.pulled[called] = found
         return self._read[name, whose]
 
-    def program(
-        self, declared: Mapping[str, Declared], state: dict[str, int], arity: int | None
-    ) -> Program:
-        """Return the traced program with its declarations.
+    def program(self, declared: Mapping[str, Any], state: Mapping[str, int]) -> Program:
+        """Return the traced program.
 
+        Args:
+            declared: parameters by name; state: its fields and their elements.
         Raises: TraceError, when edges of two relations have numbers and indices of one name.
         """
         params = {name: p.shape for name, p in declared.items()}
@@ -297,6 +256,15 @@ class Trace:
                         "use two names, or write edge_index(name) in both",
                     )
             nodes.append(node)
-        found = tuple(pulls.values())
+        found, arity = tuple(pulls.values()), self.count or None
         frozen = frozenset(name for name, p in declared.items() if not p.trainable)
         return Program(self.name, tuple(nodes), params, state, arity, found, frozen=frozen)
+
+
+def _both_ways(name: str) -> TraceError:
+    return TraceError.at(
+        "gather",
+        f"{name!r} at {user_line()}, by gather and by gather_all",
+        "one child of a relation, or all of them",
+        "give the one child a relation of its own; for what its edge carries, gather it first",
+    )

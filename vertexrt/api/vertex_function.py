@@ -1,4 +1,7 @@
-"""The base class of vertex functions: gather, scatter, pull, push (Cavs, section 3.1)."""
+"""The base classes of what users write: vertex functions, and networks of several of them.
+
+The four functions gather, scatter, pull and push are those of Cavs (section 3.1).
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,15 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from vertexrt.api.parameter import Parameter
-from vertexrt.api.parts import parameters_of
-from vertexrt.api.trace import CHILDREN, NetworkNames, Relations, Trace, current_builder
+from vertexrt.api.parameter import Parameter, parameters_of, parts_of
+from vertexrt.api.trace import CHILDREN, NetworkNames, Trace, current_trace
 from vertexrt.checks import is_whole
 from vertexrt.errors import FieldError, TraceError, nearest
 from vertexrt.ir.builder import Builder, Operators, Value
+from vertexrt.ir.join import join_programs
 from vertexrt.ir.passes.simplify import simplify
-from vertexrt.ir.passes.specialise import MOST_SLOTS
-from vertexrt.ir.program import Program, related
+from vertexrt.ir.passes.specialise import MOST_FUNCTIONS, MOST_SLOTS
+from vertexrt.ir.program import FunctionSite, Program, related
 from vertexrt.ir.user_line import user_line
 
 
@@ -122,13 +125,10 @@ class VertexFunction:
                     "set it as an attribute first: self.h0 = vrt.Parameter(...)",
                 )
         self.initial = dict(initial or {})
-        self._trace: Trace | None = None
-        self._scattered = False
-        self._pushed: set[str] = set()
 
     def __repr__(self) -> str:
         name = type(self).__name__
-        if not self._is_declared():
+        if "initial" not in vars(self):
             return f"{name}(without super().__init__())"
         parameters = {id(p): p for _, p in parameters_of(self)}.values()
         count = sum(math.prod(p.shape) for p in parameters)
@@ -177,7 +177,7 @@ class VertexFunction:
         Raises: TraceError for a name where a function stands alone, or of what `gather` reads.
         """
         trace = self._tracing("gather_all")
-        of = {"slot": self.arity or 0, **related(trace.relations.read_all(relation))}
+        of = {"slot": self.arity or 0, **related(trace.read_all(relation))}
         source, b = sources_of(self, relation)[0], trace.builder
         fields: dict[str, Value] = {}
         for name, size in source.state.items():
@@ -188,10 +188,8 @@ class VertexFunction:
     def _slot(self, where: str, what: object) -> int:
         """Return the slot of a relation of one child: a number that was declared, or a name."""
         if isinstance(what, str) and not what.isdigit():
-            return self._tracing(where).relations.slot(what)
-        return self._declared_slot(where, int(what) if isinstance(what, str) else what)
-
-    def _declared_slot(self, where: str, slot: object) -> int:
+            return self._tracing(where).slot(what)
+        slot = int(what) if isinstance(what, str) else what
         if self.arity is None or not is_whole(slot) or not 0 <= slot < self.arity:
             raise self._error(
                 where,
@@ -207,9 +205,9 @@ class VertexFunction:
 
         Raises: TraceError outside of it.
         """
-        builder = current_builder()
+        trace = current_trace()
         self._check_declared()
-        if self._trace is None or self._trace.builder is not builder:
+        if trace.function is not self:
             raise self._error(
                 where,
                 f"{type(self).__name__}.{where} in the forward() of another function, at "
@@ -217,7 +215,7 @@ class VertexFunction:
                 "a call on the function whose forward() runs",
                 "call self." + where,
             )
-        return self._trace
+        return trace
 
     def scatter(self, **state: Value) -> None:
         """Publish this vertex's state to its parents.
@@ -226,11 +224,11 @@ class VertexFunction:
         """
         trace = self._tracing("scatter")
         b = trace.builder
-        if self._scattered:
+        if trace.scattered:
             raise self._error(
                 "scatter", f"called a second time at {user_line()}", "one scatter in forward()"
             )
-        self._scattered = True
+        trace.scattered = True
         if set(state) != set(self.state):
             raise self._error(
                 "scatter",
@@ -312,12 +310,12 @@ class VertexFunction:
         index: bool = False,
     ) -> Value:
         trace = self._tracing("edge")
-        slot = trace.relations.one_child(relation)
-        if slot is not None:
-            self._slot("edge", relation)
-            return trace.read("pull", name, shape, dtype, index, edge=name, of=slot)
-        of = related(trace.relations.read_all(relation))
-        return trace.read("edge_pull", name, shape, dtype, index, slot=self.arity or 0, **of)
+        if not isinstance(relation, str) or relation.isdigit() or relation in trace.slots:
+            slot = self._slot("edge", relation)
+            of = relation if relation in trace.slots else str(slot)
+            return trace.read("pull", name, shape, dtype, index, edge=name, of=of)
+        whose = related(trace.read_all(relation))
+        return trace.read("edge_pull", name, shape, dtype, index, slot=self.arity or 0, **whose)
 
     def present(self, what: int | str) -> Value:
         """Return 1.0 where the vertex has a child in a slot, or a pulled value; else 0.0.
@@ -329,37 +327,36 @@ class VertexFunction:
                 was gathered before.
         """
         trace = self._tracing("present")
-        if isinstance(what, str) and what in trace.relations.slots:
-            return trace.builder.emit("present", slot=trace.relations.slots[what])
-        if isinstance(what, str):
-            if what not in trace.pulled:
-                raise self._error(
-                    "present",
-                    f"pull {what!r} at {user_line()}",
-                    "the name of a pull that forward() has read",
-                    "call self.pull first",
-                )
-            return trace.builder.emit("has_pull", name=what)
-        return trace.builder.emit("present", slot=self._declared_slot("present", what))
+        if not isinstance(what, str) or what in trace.slots:
+            return trace.builder.emit("present", slot=self._slot("present", what))
+        if what not in trace.pulled:
+            raise self._error(
+                "present",
+                f"pull {what!r} at {user_line()}",
+                "the name of a pull that forward() has read",
+                "call self.pull first",
+            )
+        return trace.builder.emit("has_pull", name=what)
 
     def push(self, name: str, value: Value) -> Value:
         """Write a value to the outside and return it. The push `loss`, a scalar, is minimised.
 
         Raises: TraceError for a name used twice, or a loss that is not a scalar.
         """
-        b = self._tracing("push").builder
+        trace = self._tracing("push")
+        b = trace.builder
         if not isinstance(name, str):
             raise self._error(
                 "push", f"name {name!r} at {user_line()}", "a string", "write push(name, value)"
             )
-        if name in self._pushed:
+        if name in trace.pushed:
             raise self._error(
                 "push",
                 f"name {name!r} a second time at {user_line()}",
                 "a name of its own for each push",
                 "rename one of them",
             )
-        self._pushed.add(name)
+        trace.pushed.add(name)
         value = b.lift(value)
         if name == "loss" and value.shape != ():
             raise self._error(
@@ -395,37 +392,10 @@ class VertexFunction:
 
         Raises: TraceError for any mistake in the declaration, with the user's line.
         """
-        params = self.parameters()
-        trace = self._run_forward(Trace(type(self).__name__, self.arity))
-        if not self._pushed:
-            raise self._error("push", "forward() pushes nothing", "at least one push")
-        return simplify(trace.program(params, self.state, self.arity))
-
-    def _run_forward(self, trace: Trace) -> Trace:
-        self._scattered = False
-        self._pushed = set()
-        with trace:
-            self._trace = trace
-            self.forward()
-            if self.state and not self._scattered:
-                raise self._error(
-                    "scatter", "forward() does not scatter", f"the state {sorted(self.state)}"
-                )
-            if self.initial and not any(n.op == "gather" for n in trace.builder.nodes):
-                raise self._error(
-                    "initial",
-                    f"initial gives {sorted(self.initial)}, and forward() gathers no slot",
-                    "gather(slot), which reads it where a child is absent; gather_all does not",
-                    "leave initial out, or gather slots",
-                )
-        self._trace = None
-        return trace
-
-    def _is_declared(self) -> bool:
-        return "_pushed" in vars(self)
+        return trace_in(self)[0]
 
     def _check_declared(self) -> None:
-        if not self._is_declared():
+        if "initial" not in vars(self):
             raise self._error(
                 "trace",
                 f"{type(self).__name__} has no arity and no state",
@@ -466,19 +436,119 @@ def _field(function: VertexFunction, trace: Trace, name: str) -> str:
     return name if trace.names is None else f"{trace.names.states[id(function)]}.{name}"
 
 
-def trace_in(function: VertexFunction, names: NetworkNames) -> tuple[Program, Relations]:
-    """Run `forward` once as a part of a network; return its program and what it reads.
+def trace_in(function: VertexFunction, names: NetworkNames | None = None) -> tuple[Program, Trace]:
+    """Run `forward` once; return the program of F, and its trace, which says what it reads.
 
+    Args:
+        names: of the network that the function is a part of; None, where it is alone.
     Raises: TraceError, as `VertexFunction.trace` does.
     """
-    own = dict(parameters_of(function))
-    params = {names.parameters[id(p)]: p for p in own.values()}
-    trace = function._run_forward(Trace(names.states[id(function)], function.arity, names))
+    called, params = type(function).__name__, {}
+    if names is None:
+        params = function.parameters()
+    else:
+        called = names.states[id(function)]
+        params = {names.parameters[id(p)]: p for _, p in parameters_of(function)}
+    trace = Trace(function, called, function.arity, names)
+    with trace:
+        function.forward()
+        if function.state and not trace.scattered:
+            raise function._error(
+                "scatter", "forward() does not scatter", f"the state {sorted(function.state)}"
+            )
+        if function.initial and not any(n.op == "gather" for n in trace.builder.nodes):
+            raise function._error(
+                "initial",
+                f"initial gives {sorted(function.initial)}, and forward() gathers no slot",
+                "gather(slot), which reads it where a child is absent; gather_all does not",
+                "leave initial out, or gather slots",
+            )
+    if names is None and not trace.pushed:
+        raise function._error("push", "forward() pushes nothing", "at least one push")
     state = {_field(function, trace, name): size for name, size in function.state.items()}
-    found = trace.relations
-    return simplify(trace.program(params, state, found.count or None)), found
+    return simplify(trace.program(params, state)), trace
 
 
-def check_declared(function: VertexFunction) -> None:
-    """Raise TraceError, where `__init__` of the class was not called."""
-    function._check_declared()
+class Model:
+    """A network of vertex functions, one for each type of vertex. Subclass it.
+
+    Set vertex functions as attributes in `__init__`: the name of an attribute is the name of a
+    vertex type. Functions read each other's states by named relations (`inputs` of
+    `VertexFunction`), and may share parameters. All of it is one program with one schedule:
+    vertices run as soon as their children are done, whatever their type.
+
+    Source: DyNet and Cavs have one F; types and relations follow heterogeneous graphs
+    (Schlichtkrull et al. 2018).
+    """
+
+    def functions(self) -> dict[str, VertexFunction]:
+        """Return the vertex functions by the name of their type.
+
+        Raises: TraceError, when there is none, or too many, or one stands under two names.
+        """
+        found = {name: part for name, part in parts_of(self) if isinstance(part, VertexFunction)}
+        if not 1 <= len(found) <= MOST_FUNCTIONS:
+            raise self._error(
+                f"{len(found)} vertex functions", f"1 to {MOST_FUNCTIONS}, set as attributes"
+            )
+        if len({id(function) for function in found.values()}) < len(found):
+            raise self._error(
+                "one vertex function under two names", "a function for each type of vertex"
+            )
+        return found
+
+    def parameters(self) -> dict[str, Parameter]:
+        """Return the parameters by name: `left.w`, or `w` of the model's own."""
+        found = dict(parameters_of(self))
+        for kind, function in self.functions().items():
+            found |= {f"{kind}.{name}": p for name, p in parameters_of(function)}
+        names: dict[int, str] = {}
+        for name, parameter in found.items():
+            names.setdefault(id(parameter), name)
+        return {name: p for name, p in found.items() if names[id(p)] == name}
+
+    def trace(self) -> Program:
+        """Run the `forward` of each function once and return the program of the network.
+
+        Raises: TraceError for any mistake in the declarations, with the user's line.
+        """
+        functions = self.functions()
+        own = {id(function) for function in functions.values()}
+        for name, function in functions.items():
+            function._check_declared()
+            for relation in function.inputs:
+                strange = [x for x in sources_of(function, relation) if id(x) not in own]
+                if strange:
+                    got = f"{name} reads {relation!r} of a {type(strange[0]).__name__}"
+                    raise self._error(got, "vertex functions that are attributes of the model")
+        # The state of each function is called as the first whose vertices may be the same child.
+        states = {id(function): name for name, function in functions.items()}
+        for function in functions.values():
+            for relation in function.inputs:
+                several = [states[id(source)] for source in sources_of(function, relation)]
+                states = {k: several[0] if n in several else n for k, n in states.items()}
+        names = NetworkNames(states, {id(p): name for name, p in self.parameters().items()})
+        numbers = {id(function): k for k, function in enumerate(functions.values())}
+        parts = []
+        for name, function in functions.items():
+            program, trace = trace_in(function, names)
+            unread = set(function.inputs) - set(trace.relations)
+            if unread:
+                raise self._error(
+                    f"{name} names {sorted(unread)} in inputs and does not gather them",
+                    "a gather of each relation",
+                )
+            children = tuple(
+                tuple(numbers[id(source)] for source in sources_of(function, relation))
+                for relation in trace.relations
+            )
+            site = FunctionSite(name, trace.relations, len(trace.every), children)
+            parts.append((program, site))
+        network = join_programs(type(self).__name__, parts)
+        if not network.find("push"):
+            raise self._error("forward() of no function pushes anything", "at least one push")
+        return network
+
+    def _error(self, got: str, expected: str) -> TraceError:
+        name = type(self).__name__
+        return TraceError.at("model", f"{name} has {got}", expected, f"correct {name}")

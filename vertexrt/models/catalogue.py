@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from vertexrt.errors import UsageError, nearest, one_line
 
 if TYPE_CHECKING:
-    from vertexrt.api.model import Model
-    from vertexrt.api.vertex_function import VertexFunction
+    from vertexrt.api.vertex_function import Model, VertexFunction
 
 SHARED = ("layers",)  # options of models that decide over the graphs
 OWN = re.compile(r"(.+\.py)(?::([^:]*))?", re.DOTALL)  # a model that a file names: FILE.py:CLASS

@@ -11,8 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeGuard
 
-from vertexrt.api.model import Model
-from vertexrt.api.vertex_function import VertexFunction
+from vertexrt.api.vertex_function import Model, VertexFunction
 from vertexrt.errors import UsageError, nearest
 from vertexrt.models.catalogue import OWN, OWN_TRAIN, ModelSpec, get
 

@@ -7,7 +7,7 @@ of gates are PyTorch's where it has the same cell, so that its `state_dict` fits
 
 from vertexrt.api.elementwise import elu, gelu, leaky_relu, silu, softplus
 from vertexrt.api.functional import block_diagonal
-from vertexrt.api.parts import Cell
+from vertexrt.api.parameter import Cell
 from vertexrt.nn.basic import Embedding, LayerNorm, Linear
 from vertexrt.nn.recurrent import GRUCell, LSTMCell, RNNCell, SLSTMCell
 from vertexrt.nn.tree import ChildSumTreeLSTMCell, NaryTreeLSTMCell

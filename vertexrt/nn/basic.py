@@ -8,8 +8,7 @@ from typing import Any
 from vertexrt.api import init
 from vertexrt.api.elementwise import sqrt
 from vertexrt.api.functional import embed, mean
-from vertexrt.api.parameter import Parameter
-from vertexrt.api.parts import Cell
+from vertexrt.api.parameter import Cell, Parameter
 from vertexrt.api.trace import current_builder
 from vertexrt.checks import is_real, is_whole
 from vertexrt.errors import TraceError

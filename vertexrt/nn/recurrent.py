@@ -6,8 +6,7 @@ from typing import Any, ClassVar
 
 from vertexrt.api.elementwise import exp, maximum, relu, sigmoid, softplus, tanh
 from vertexrt.api.functional import block_diagonal, concat, split
-from vertexrt.api.parameter import Parameter
-from vertexrt.api.parts import Cell
+from vertexrt.api.parameter import Cell, Parameter
 from vertexrt.errors import TraceError
 from vertexrt.ir.builder import Value
 from vertexrt.nn.basic import LayerNorm, flag_of, size_of, uniform_in

@@ -8,8 +8,7 @@ from typing import Any
 
 from vertexrt.api.elementwise import sigmoid, tanh
 from vertexrt.api.functional import split, sum
-from vertexrt.api.parameter import Parameter
-from vertexrt.api.parts import Cell
+from vertexrt.api.parameter import Cell, Parameter
 from vertexrt.api.vertex_function import State
 from vertexrt.errors import TraceError
 from vertexrt.ir.builder import Value
