@@ -35,11 +35,10 @@ from vertexrt.api.arguments import (
     real_array,
     shared,
 )
-from vertexrt.api.gradients import AccumulatedGradients
 from vertexrt.api.init import LARGEST_SEED
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
-from vertexrt.api.parameters import NameDifferences, Parameters
+from vertexrt.api.parameters import AccumulatedGradients, NameDifferences, Parameters
 from vertexrt.checks import is_real, is_whole
 from vertexrt.engine.batched import Run
 from vertexrt.engine.executor import Arenas, Executor, Request, loss_scale, step_seed
@@ -511,7 +510,9 @@ class Network:
                 fields.end()
             names = NameDifferences((), ())
             if "parameters" in state:
-                names = self.parameters.replace(state["parameters"], strict, self.program.name)
+                values, own = state["parameters"], self.parameters
+                names = NameDifferences.between(values, own, strict, self.program.name)
+                own.update({n: x for n, x in values.items() if n not in names.unexpected})
             self._draws = draws
             return names
 

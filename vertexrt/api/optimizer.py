@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.api.gradients import AccumulatedGradients, Trained
+from vertexrt.api.parameters import AccumulatedGradients, Trained
 from vertexrt.checks import is_real
 from vertexrt.engine.executor import UNCOUNTED, update_by_gradients
 from vertexrt.engine.parameters import FloatArray, ParameterStore

@@ -499,13 +499,12 @@ class Model:
 
     def parameters(self) -> dict[str, Parameter]:
         """Return the parameters by name: `left.w`, or `w` of the model's own."""
-        found = dict(parameters_of(self))
-        for kind, function in self.functions().items():
-            found |= {f"{kind}.{name}": p for name, p in parameters_of(function)}
-        names: dict[int, str] = {}
-        for name, parameter in found.items():
-            names.setdefault(id(parameter), name)
-        return {name: p for name, p in found.items() if names[id(p)] == name}
+        owners = {"": self, **{f"{kind}.": f for kind, f in self.functions().items()}}
+        found: dict[int, tuple[str, Parameter]] = {}  # by identity
+        for prefix, owner in owners.items():
+            for name, parameter in parameters_of(owner):
+                found.setdefault(id(parameter), (prefix + name, parameter))
+        return dict(found.values())
 
     def trace(self) -> Program:
         """Run the `forward` of each function once and return the program of the network.
