@@ -26,16 +26,14 @@ import safetensors.numpy
 
 from vertexrt.api.json_record import parse_json
 from vertexrt.api.optimizer import Optimizer
-from vertexrt.errors import CheckpointError, NumericError, UsageError, one_line
+from vertexrt.errors import CheckpointError, NumericError, UsageError, from_system, one_line
 from vertexrt.plain_files import read_plain, write_atomically
 
 FORMAT = "vertexrt-checkpoint"
 VERSION = 2  # 1 had no checksum
 
-_PARAMETER = "parameter/"
-_AVERAGE = "average/"
-_OPTIMIZER = "optimizer/"
-_SPOKEN = {_PARAMETER: "parameter", _AVERAGE: "average", _OPTIMIZER: "optimizer state"}
+# What begins the name of a tensor, before a slash, and what that is for people.
+_KINDS = {"parameter": "parameter", "average": "average", "optimizer": "optimizer state"}
 
 Array = npt.NDArray[Any]
 Arrays = Mapping[str, Array]
@@ -95,13 +93,16 @@ def save_checkpoint(
         not hold; NumericError, when a parameter or the optimizer's state is not finite;
         CheckpointError, when the file cannot be written.
     """
-    averages = {} if average is None else average.parameters
-    state = {} if optimizer is None else optimizer.state()
-    tensors = _prefixed(_PARAMETER, net.parameters) | _prefixed(_AVERAGE, averages)
-    tensors |= _prefixed(_OPTIMIZER, state)
+    kinds: dict[str, Arrays] = {
+        "parameter": net.parameters,
+        "average": {} if average is None else average.parameters,
+        "optimizer": {} if optimizer is None else optimizer.state(),
+    }
+    tensors = {f"{kind}/{n}": array for kind, own in kinds.items() for n, array in own.items()}
     for name, array in tensors.items():
         dtype = np.asarray(array).dtype
-        if dtype not in DTYPES.values() or (dtype.kind != "f" and not name.startswith(_OPTIMIZER)):
+        fits = dtype.kind == "f" or name.startswith("optimizer/")
+        if not fits or dtype not in DTYPES.values():
             raise UsageError.at(
                 "save_checkpoint",
                 f"{_spoken(name)} is of dtype {dtype}",
@@ -130,19 +131,14 @@ def save_checkpoint(
             "what the header of a safetensors file takes, 100 MB, and names that are text",
             "keep less in meta: of words those that are frequent (min_count)",
         ) from error
-    try:
+    with from_system(
+        CheckpointError,
+        "save_checkpoint",
+        f"cannot write {Path(path)}",
+        "a folder that exists, can be written to and has room",
+        "choose another path or free some space",
+    ):
         write_atomically(Path(path), content)
-    except OSError as error:
-        raise CheckpointError.at(
-            "save_checkpoint",
-            f"cannot write {Path(path)} ({error.strerror or error})",
-            "a folder that exists, can be written to and has room",
-            "choose another path or free some space",
-        ) from error
-
-
-def _prefixed(prefix: str, arrays: Arrays) -> dict[str, Array]:
-    return {prefix + name: array for name, array in arrays.items()}
 
 
 def _note(what: str, noted: Mapping[str, Any]) -> str:
@@ -177,12 +173,11 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         if not isinstance(noted[name], dict):
             raise _damaged(path, f"its {name} is no object of JSON")
     _require_expected(path, tensors)
-    return Checkpoint(
-        parameters=_named(tensors, _PARAMETER),
-        optimizer_state=_named(tensors, _OPTIMIZER),
-        **noted,
-        average=_named(tensors, _AVERAGE),
-    )
+    found: dict[str, dict[str, Array]] = {kind: {} for kind in _KINDS}
+    for name, array in tensors.items():
+        kind, _, own = name.partition("/")
+        found[kind][own] = array
+    return Checkpoint(found["parameter"], found["optimizer"], **noted, average=found["average"])
 
 
 def read_parameters(path: Path, format: str, version: int, writer: str) -> dict[str, Array]:
@@ -194,7 +189,7 @@ def read_parameters(path: Path, format: str, version: int, writer: str) -> dict[
     Raises: CheckpointError, as `load_checkpoint` does.
     """
     tensors, _ = _read(path, format, version, writer)
-    _require_expected(path, {_PARAMETER + name: array for name, array in tensors.items()})
+    _require_expected(path, {f"parameter/{name}": array for name, array in tensors.items()})
     return tensors
 
 
@@ -242,9 +237,10 @@ def _read(
 def _require_expected(path: Path, tensors: Arrays) -> None:
     """Refuse tensors that no checkpoint holds."""
     for name, array in tensors.items():
-        if not name.startswith(tuple(_SPOKEN)):
+        kind, slash, _ = name.partition("/")
+        if not slash or kind not in _KINDS:
             got = f"a tensor '{one_line(name[:80])}'"
-        elif not name.startswith(_OPTIMIZER) and array.dtype.kind != "f":
+        elif kind != "optimizer" and array.dtype.kind != "f":
             got = f"{_spoken(name)} of dtype {array.dtype}"
         elif not np.isfinite(array).all():
             got = f"{_spoken(name)} that is not finite"
@@ -259,16 +255,8 @@ def _require_expected(path: Path, tensors: Arrays) -> None:
 
 def _spoken(name: str) -> str:
     """Return what a tensor of a checkpoint is, for people."""
-    prefix, slash, own = name.partition("/")
-    return f"the {_SPOKEN[prefix + slash]} '{one_line(own[:80])}'"
-
-
-def _named(tensors: Arrays, prefix: str) -> dict[str, Array]:
-    return {
-        name.removeprefix(prefix): array
-        for name, array in tensors.items()
-        if name.startswith(prefix)
-    }
+    kind, _, own = name.partition("/")
+    return f"the {_KINDS[kind]} '{one_line(own[:80])}'"
 
 
 def _damaged(path: Path, why: str) -> CheckpointError:
