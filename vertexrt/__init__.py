@@ -75,37 +75,35 @@ if TYPE_CHECKING:
     from vertexrt.api.carried import CarriedState
     from vertexrt.api.checkpoint import load_checkpoint, save_checkpoint
     from vertexrt.api.compile import compile
-    from vertexrt.api.elementwise import (
-        abs,
-        clip,
-        exp,
-        floor,
-        log,
-        maximum,
-        minimum,
-        relu,
-        sigmoid,
-        sqrt,
-        stop_gradient,
-        straight_through,
-        tanh,
-        where,
-    )
     from vertexrt.api.functional import (
+        abs,
         argmax,
+        clip,
         concat,
         dot,
         embed,
+        exp,
+        floor,
         full,
+        log,
         log_softmax,
         logsumexp,
         max,
+        maximum,
         mean,
+        minimum,
         ones,
+        relu,
+        sigmoid,
         softmax,
         split,
+        sqrt,
         stack,
+        stop_gradient,
+        straight_through,
         sum,
+        tanh,
+        where,
         zeros,
     )
     from vertexrt.api.network import Network
@@ -145,13 +143,10 @@ _NAMES = {
     "api.optimizer": "Optimizer",
     "api.parameter": "Parameter",
     "api.vertex_function": "Model VertexFunction",
-    "api.elementwise": (
-        "abs clip exp floor log maximum minimum relu sigmoid sqrt stop_gradient "
-        "straight_through tanh where"
-    ),
     "api.functional": (
-        "argmax concat dot embed full log_softmax logsumexp max mean ones "
-        "softmax split stack sum zeros"
+        "abs argmax clip concat dot embed exp floor full log log_softmax logsumexp max maximum "
+        "mean minimum ones relu sigmoid softmax split sqrt stack stop_gradient straight_through "
+        "sum tanh where zeros"
     ),
     "api.compile": "compile",
 }

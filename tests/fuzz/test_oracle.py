@@ -20,7 +20,7 @@ from tests.fuzz.bounded import Array, exact
 from tests.fuzz.campaign import drawn
 from tests.fuzz.evaluate import OracleRun, PulledRows
 from tests.fuzz.function import Build, builder, source
-from vertexrt.api import elementwise, functional, losses, random
+from vertexrt.api import functional, losses, random
 
 STEP = 1e-6  # of central differences: rounding and curvature are both near 1e-10
 INDEPENDENT = (
@@ -34,7 +34,7 @@ def functions() -> dict[str, FunctionType]:
     """Return the public functions on traced values."""
     return {
         name: function
-        for module in (random, elementwise, functional, losses)
+        for module in (random, functional, losses)
         for name, function in inspect.getmembers(module, inspect.isfunction)
         if name in (*vrt.__all__, *losses.__all__, *random.__all__, *vrt.nn.__all__)
     }

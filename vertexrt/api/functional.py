@@ -1,14 +1,17 @@
-"""Functions on traced values: what a vertex function computes with. Shapes are per vertex."""
+"""Functions on traced values: what a vertex function computes with. Shapes are per vertex.
+
+Those of one element come first; then those of vectors, and of values per child.
+"""
 
 from __future__ import annotations
 
 import builtins
+import math
 from typing import Any
 
-from vertexrt.api.elementwise import emit, exp, log, maximum, stop_gradient, where
 from vertexrt.api.parameter import Matrix
 from vertexrt.api.trace import current_builder
-from vertexrt.checks import is_whole, read_shape
+from vertexrt.checks import is_real, is_whole, read_shape
 from vertexrt.errors import TraceError
 from vertexrt.ir.builder import Value
 from vertexrt.ir.program import Domain, related
@@ -19,8 +22,120 @@ Operand = Any  # Value | Parameter | float
 CHILDREN, ELEMENTS = "children", "elements"  # axes of a reduction
 
 
-def _value(x: Operand) -> Value:
+def value_of(x: Operand) -> Value:
+    """Return what stands for a number, a parameter or a value in the function that is traced."""
     return current_builder().lift(x)
+
+
+def emit(op: str, *operands: Operand, **attrs: Any) -> Value:
+    """Append a node to the function that is traced."""
+    return current_builder().emit(op, *operands, **attrs)
+
+
+def sigmoid(x: Operand) -> Value:
+    """Return 1 / (1 + exp(-x)), elementwise."""
+    return emit("sigmoid", x)
+
+
+def tanh(x: Operand) -> Value:
+    """Return the hyperbolic tangent, elementwise."""
+    return emit("tanh", x)
+
+
+def relu(x: Operand) -> Value:
+    """Return max(x, 0), elementwise; its derivative at 0 is 0."""
+    return emit("relu", x)
+
+
+def exp(x: Operand) -> Value:
+    """Return e to the x, elementwise."""
+    return emit("exp", x)
+
+
+def log(x: Operand) -> Value:
+    """Return the natural logarithm, elementwise."""
+    return emit("log", x)
+
+
+def sqrt(x: Operand) -> Value:
+    """Return the square root, elementwise."""
+    return emit("sqrt", x)
+
+
+def maximum(x: Operand, y: Operand) -> Value:
+    """Return the larger of two values, elementwise; at a tie the gradient goes to x."""
+    return emit("maximum", x, y)
+
+
+def minimum(x: Operand, y: Operand) -> Value:
+    """Return the smaller of two values, elementwise; at a tie the gradient goes to y."""
+    return emit("minimum", x, y)
+
+
+def where(mask: Operand, x: Operand, y: Operand) -> Value:
+    """Return x where the mask is not zero, else y, elementwise."""
+    return emit("where", mask, x, y)
+
+
+def abs(x: Operand) -> Value:
+    """Return the absolute value, elementwise; its derivative at 0 is 0."""
+    return emit("abs", x)
+
+
+def floor(x: Operand) -> Value:
+    """Return the largest whole number that is not above x, elementwise; its derivative is 0."""
+    return emit("floor", x)
+
+
+def softplus(x: Operand) -> Value:
+    """Return log(1 + exp(x)), elementwise, exact for large and for small x."""
+    return emit("softplus", x)
+
+
+def silu(x: Operand) -> Value:
+    """Return x sigmoid(x), elementwise (Elfwing et al. 2018; swish)."""
+    return emit("mul", x, sigmoid(x))
+
+
+def gelu(x: Operand) -> Value:
+    """Return the Gaussian error linear unit in its tanh form, elementwise.
+
+    PyTorch's `gelu(x, approximate="tanh")`. Source: Hendrycks and Gimpel 2016.
+    """
+    value = value_of(x)
+    inner = math.sqrt(2.0 / math.pi) * (value + 0.044715 * (value * value * value))
+    return 0.5 * value * (1.0 + tanh(inner))
+
+
+def elu(x: Operand, alpha: float = 1.0) -> Value:
+    """Return x where it is positive, else alpha (exp(x) - 1), elementwise (Clevert et al. 2016)."""
+    value = value_of(x)
+    below = _number("elu", "alpha", alpha) * (exp(minimum(value, 0.0)) - 1.0)
+    return where(value > 0.0, value, below)
+
+
+def leaky_relu(x: Operand, slope: float = 0.01) -> Value:
+    """Return x where it is not negative, else slope x, elementwise."""
+    value = value_of(x)
+    return where(value >= 0.0, value, _number("leaky_relu", "slope", slope) * value)
+
+
+def clip(x: Operand, low: Operand, high: Operand) -> Value:
+    """Return x, or the nearer bound where it is outside of them; no gradient goes through there."""
+    return minimum(maximum(x, low), high)
+
+
+def stop_gradient(x: Operand) -> Value:
+    """Return the value, through which no gradient goes."""
+    return straight_through(0.0, x)
+
+
+def straight_through(x: Operand, value: Operand) -> Value:
+    """Return `value`, whose gradient goes to x as if it were x (Bengio et al. 2013).
+
+    `vrt.straight_through(p, p > 0.5)` decides, and trains p.
+    """
+    return emit("straight_through", x, value)
 
 
 def embed(table: Matrix, index: Value) -> Value:
@@ -33,7 +148,7 @@ def embed(table: Matrix, index: Value) -> Value:
     Args:
         index: an integer pull, or a number that is computed.
     """
-    return current_builder().look_up(_value(table), _value(index))
+    return current_builder().look_up(value_of(table), value_of(index))
 
 
 def argmax(x: Operand) -> Value:
@@ -44,7 +159,7 @@ def argmax(x: Operand) -> Value:
 
     Raises: TraceError, when x is no vector.
     """
-    value = _value(x)
+    value = value_of(x)
     top = emit("reduce_max", value)
     order = emit("arange", shape=value.shape)
     last = where(top > value, -float(value.type.size), -order)  # nan is not above nan
@@ -56,7 +171,7 @@ def split(x: Operand, parts: int) -> list[Value]:
 
     Raises: TraceError, when the parts are not equal.
     """
-    value = _value(x)
+    value = value_of(x)
     length = value.type.size
     if len(value.shape) != 1 or not is_whole(parts) or parts < 1 or length % parts:
         raise TraceError.at(
@@ -74,13 +189,17 @@ def concat(*values: Operand) -> Value:
 
     Raises: TraceError for anything else.
     """
-    for value in values:
-        if isinstance(value, (list, tuple)):
-            raise _no_vectors(f"a {type(value).__name__}")
-    parts = [_value(value) for value in values]
+    lists = [type(value).__name__ for value in values if isinstance(value, (list, tuple))]
+    parts = [] if lists else [value_of(value) for value in values]
     shapes = [list(part.shape) for part in parts]
     if not parts or builtins.any(len(shape) != 1 for shape in shapes):
-        raise _no_vectors(f"operands of shapes {shapes}")
+        got = f"a {lists[0]}" if lists else f"operands of shapes {shapes}"
+        raise TraceError.at(
+            "concat",
+            f"{got} at {user_line()}",
+            "one vector or more",
+            "write vrt.concat(x, y[k : k + 1]): a slice of one element is a vector",
+        )
     return emit("concat", *parts, shape=(builtins.sum(shape[0] for shape in shapes),))
 
 
@@ -89,7 +208,7 @@ def stack(*numbers: Operand) -> Value:
 
     Raises: TraceError, when one is no number.
     """
-    parts = [_value(number) for number in numbers]
+    parts = [value_of(number) for number in numbers]
     shapes = [list(part.shape) for part in parts]
     if not parts or builtins.any(shapes):
         raise TraceError.at(
@@ -132,7 +251,7 @@ def dot(x: Operand, y: Operand) -> Value:
 
     Raises: TraceError, when they are no vectors of one length.
     """
-    left, right = _value(x), _value(y)
+    left, right = value_of(x), value_of(y)
     if len(left.shape) != 1 or left.shape != right.shape:
         raise TraceError.at(
             "dot",
@@ -150,7 +269,7 @@ def block_diagonal(weights: Matrix, x: Operand) -> Value:
         weights: a parameter of three axes.
     Raises: TraceError for other shapes.
     """
-    value, found = _value(x), weights.shape if isinstance(weights, Matrix) else ()
+    value, found = value_of(x), weights.shape if isinstance(weights, Matrix) else ()
     if len(found) != 3 or value.shape != (found[0] * found[2],):
         raise TraceError.at(
             "block_diagonal",
@@ -160,15 +279,6 @@ def block_diagonal(weights: Matrix, x: Operand) -> Value:
         )
     parts = split(value, found[0])
     return concat(*(weights[k] @ part for k, part in enumerate(parts)))
-
-
-def _no_vectors(got: str) -> TraceError:
-    return TraceError.at(
-        "concat",
-        f"{got} at {user_line()}",
-        "one vector or more",
-        "write vrt.concat(x, y[k : k + 1]): a slice of one element is a vector",
-    )
 
 
 def sum(x: Operand, *, axis: str | None = None) -> Value:
@@ -181,7 +291,7 @@ def sum(x: Operand, *, axis: str | None = None) -> Value:
     Returns: over children, the shape of x, zeros for a vertex without any; else a number.
     Raises: TraceError for a value per vertex over "children", and for a number over "elements".
     """
-    value = _value(x)
+    value = value_of(x)
     return emit("segment_sum" if _over_children("sum", value, axis) else "reduce_sum", value)
 
 
@@ -192,7 +302,7 @@ def max(x: Operand, *, axis: str | None = None) -> Value:
 
     Args, Returns, Raises: as those of `sum`; a vertex without children gets zeros.
     """
-    value = _value(x)
+    value = value_of(x)
     return emit("segment_max" if _over_children("max", value, axis) else "reduce_max", value)
 
 
@@ -201,11 +311,12 @@ def mean(x: Operand, *, axis: str | None = None) -> Value:
 
     Args, Returns, Raises: as those of `sum`; a vertex without children gets zeros.
     """
-    value = _value(x)
+    value = value_of(x)
     if _over_children("mean", value, axis):
         readers = [n for n in value.builder.nodes if n.op in ("gather_all", "edge_pull")]
         slot = int(readers[0]["slot"])  # which stands for all children
-        degree = value.builder.emit("degree", slot=slot, **_relation_of(value))
+        whose = related(value.builder.relation_of(value))
+        degree = value.builder.emit("degree", slot=slot, **whose)
         return value.builder.emit("segment_sum", value) / degree
     return emit("reduce_sum", value) * (1.0 / value.type.size)
 
@@ -237,11 +348,6 @@ def _over_children(
     raise TraceError.at(where, f"{got} at {user_line()}", expected, action)
 
 
-def _relation_of(value: Value) -> dict[str, int]:
-    """Return the attributes of a node that is of the same children."""
-    return related(value.builder.relation_of(value))
-
-
 def logsumexp(x: Operand, *, axis: str | None = None) -> Value:
     """Return log(sum(exp(x))) without overflow.
 
@@ -254,7 +360,7 @@ def logsumexp(x: Operand, *, axis: str | None = None) -> Value:
         is computed from it).
     Raises: TraceError for a value per child without `axis`, and as `sum`.
     """
-    value = _value(x)
+    value = value_of(x)
     if not _over_children("logsumexp", value, axis, None):
         return emit("logsumexp", value)
     top, total = _children_exp(value)[1:]
@@ -274,7 +380,7 @@ def softmax(x: Operand, *, axis: str | None = None) -> Value:
     Returns: the shape of x.
     Raises: as `logsumexp`.
     """
-    value = _value(x)
+    value = value_of(x)
     if not _over_children("softmax", value, axis, None):
         return exp(value - emit("logsumexp", value))
     each, _, total = _children_exp(value)
@@ -283,7 +389,7 @@ def softmax(x: Operand, *, axis: str | None = None) -> Value:
 
 def log_softmax(x: Operand, *, axis: str | None = None) -> Value:
     """Return the logarithm of the softmax. Args, Returns, Raises: as those of `softmax`."""
-    value = _value(x)
+    value = value_of(x)
     if not _over_children("log_softmax", value, axis, None):
         return value - emit("logsumexp", value)
     return value - logsumexp(value, axis=CHILDREN)
@@ -297,6 +403,15 @@ def _children_exp(value: Value) -> tuple[Value, Value, Value]:
     empty slot is in no sum, but what it reads may be larger than all children's.
     """
     top = stop_gradient(emit("segment_max", value))
-    below = where(value.builder.emit("has_child", **_relation_of(value)), value - top, 0.0)
+    whose = related(value.builder.relation_of(value))
+    below = where(value.builder.emit("has_child", **whose), value - top, 0.0)
     each = exp(below)
     return each, top, maximum(emit("segment_sum", each), 1.0)
+
+
+def _number(where_: str, name: str, value: object) -> float:
+    if not is_real(value):
+        raise TraceError.at(
+            where_, f"{name} is {value!r} at {user_line()}", "a number", "pass a number"
+        )
+    return builtins.float(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from vertexrt.api.elementwise import emit, relu, softplus, where
+from vertexrt.api.functional import emit, relu, softplus, value_of, where
 from vertexrt.api.trace import current_builder
 from vertexrt.checks import is_real
 from vertexrt.errors import TraceError
@@ -108,7 +108,7 @@ def multi_margin_loss(scores: Operand, label: Value, margin: float = 1.0) -> Val
 
 def _pair(name: str, x: Operand, y: Operand) -> tuple[Value, Value]:
     """Return two operands of one shape; either may be a plain number."""
-    left, right = map(current_builder().lift, (x, y))
+    left, right = value_of(x), value_of(y)
     both = isinstance(x, Operators) and isinstance(y, Operators)
     if both and left.shape != right.shape:
         raise TraceError.at(

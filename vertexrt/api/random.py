@@ -9,7 +9,7 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
-from vertexrt.api.elementwise import abs, log, sqrt, where
+from vertexrt.api.functional import abs, log, sqrt, value_of, where
 from vertexrt.api.trace import current_builder, current_trace
 from vertexrt.checks import is_real, read_shape
 from vertexrt.errors import TraceError
@@ -75,7 +75,7 @@ def uniform(shape: tuple[int, ...] | int, low: Operand = 0.0, high: Operand = 1.
         low, high: numbers, or values of that shape; gradients go to these.
     Raises: TraceError, when the shape is not of positive integers.
     """
-    drawn, first = _standard(shape), current_builder().lift(low)
+    drawn, first = _standard(shape), value_of(low)
     span: Value = high - first
     return span * drawn + first
 
@@ -98,7 +98,7 @@ def normal(shape: tuple[int, ...] | int, mean: Operand = 0.0, std: Operand = 1.0
     outside = where(moved > 0.0, tail, -tail)
     drawn = where(near <= CENTRE, moved * _quotient(CENTRAL, root), outside)
     spread: Value = std * drawn
-    return spread + current_builder().lift(mean)
+    return spread + value_of(mean)
 
 
 def _quotient(coefficients: tuple[tuple[float, ...], tuple[float, ...]], x: Value) -> Value:

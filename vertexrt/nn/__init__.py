@@ -5,8 +5,7 @@ PyTorch's modules are: `self.cell = LSTMCell(...)` has `cell.weight_ih`. Shapes,
 of gates are PyTorch's where it has the same cell, so that its `state_dict` fits.
 """
 
-from vertexrt.api.elementwise import elu, gelu, leaky_relu, silu, softplus
-from vertexrt.api.functional import block_diagonal
+from vertexrt.api.functional import block_diagonal, elu, gelu, leaky_relu, silu, softplus
 from vertexrt.api.parameter import Cell
 from vertexrt.nn.basic import Embedding, LayerNorm, Linear
 from vertexrt.nn.recurrent import GRUCell, LSTMCell, RNNCell, SLSTMCell

@@ -6,10 +6,8 @@ import math
 from typing import Any
 
 from vertexrt.api import init
-from vertexrt.api.elementwise import sqrt
-from vertexrt.api.functional import embed, mean
+from vertexrt.api.functional import embed, mean, sqrt, value_of
 from vertexrt.api.parameter import Cell, Parameter
-from vertexrt.api.trace import current_builder
 from vertexrt.checks import is_real, is_whole
 from vertexrt.errors import TraceError
 from vertexrt.ir.builder import MOST_INT, Value
@@ -111,7 +109,7 @@ class LayerNorm(Cell):
 
     def __call__(self, x: Operand) -> Value:
         """Return [size] of x [size]."""
-        value = current_builder().lift(x)
+        value = value_of(x)
         moved = value - mean(value, axis="elements")
         variance = mean(moved * moved, axis="elements")
         return moved / sqrt(variance + self.eps) * self.weight + self.bias

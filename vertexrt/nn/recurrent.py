@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from vertexrt.api.elementwise import exp, maximum, relu, sigmoid, softplus, tanh
-from vertexrt.api.functional import block_diagonal, concat, split
+from vertexrt.api.functional import (
+    block_diagonal,
+    concat,
+    exp,
+    maximum,
+    relu,
+    sigmoid,
+    softplus,
+    split,
+    tanh,
+)
 from vertexrt.api.parameter import Cell, Parameter
 from vertexrt.errors import TraceError
 from vertexrt.ir.builder import Value

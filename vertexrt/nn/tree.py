@@ -6,8 +6,7 @@ import builtins
 from collections.abc import Sequence
 from typing import Any
 
-from vertexrt.api.elementwise import sigmoid, tanh
-from vertexrt.api.functional import split, sum
+from vertexrt.api.functional import sigmoid, split, sum, tanh
 from vertexrt.api.parameter import Cell, Parameter
 from vertexrt.api.vertex_function import State
 from vertexrt.errors import TraceError
