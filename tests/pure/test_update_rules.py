@@ -48,8 +48,7 @@ def test_a_row_is_a_class_of_the_package(row: OptimizerRow) -> None:
 def test_a_class_has_types_and_its_text_the_update_and_ranges(row: OptimizerRow) -> None:
     made = getattr(vrt, row.title)
     for name, parameter in inspect.signature(made).parameters.items():
-        groups = "Mapping[str, GroupOptions] | None"
-        known = ("Rate", "float", "float | None", "tuple[float, float]", groups)
+        known = ("Rate", "float", "float | None", "tuple[float, float]", "Groups | None")
         assert parameter.annotation in known
         assert f"    {name}: " in made.__doc__
     assert all(f"        {name} = {expression}\n" in made.__doc__ for name, expression in row.lines)

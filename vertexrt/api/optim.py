@@ -8,9 +8,7 @@ without averages (Adagrad, SGD without momentum), both without weight decay, whe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from vertexrt.api.optimizer import GroupOptions, Optimizer, Rate
+from vertexrt.api.optimizer import Groups, Optimizer, Rate
 from vertexrt.ir.updates import OPTIMIZERS as ROWS
 
 _ROWS = {row.title: row for row in ROWS}
@@ -44,7 +42,7 @@ class SGD(Optimizer):
         weight_decay: float = 0.0,
         clip_norm: float | None = None,
         clip_value: float | None = None,
-        groups: Mapping[str, GroupOptions] | None = None,
+        groups: Groups | None = None,
     ) -> None:
         super().__init__(lr, weight_decay, clip_norm, clip_value, groups, momentum=momentum)
 
@@ -77,7 +75,7 @@ class Adagrad(Optimizer):
         weight_decay: float = 0.0,
         clip_norm: float | None = None,
         clip_value: float | None = None,
-        groups: Mapping[str, GroupOptions] | None = None,
+        groups: Groups | None = None,
     ) -> None:
         super().__init__(lr, weight_decay, clip_norm, clip_value, groups, eps=eps)
 
@@ -113,7 +111,7 @@ class Adam(Optimizer):
         weight_decay: float = 0.0,
         clip_norm: float | None = None,
         clip_value: float | None = None,
-        groups: Mapping[str, GroupOptions] | None = None,
+        groups: Groups | None = None,
     ) -> None:
         super().__init__(lr, weight_decay, clip_norm, clip_value, groups, betas=betas, eps=eps)
 
@@ -149,7 +147,7 @@ class AdamW(Optimizer):
         weight_decay: float = 0.01,
         clip_norm: float | None = None,
         clip_value: float | None = None,
-        groups: Mapping[str, GroupOptions] | None = None,
+        groups: Groups | None = None,
     ) -> None:
         super().__init__(lr, weight_decay, clip_norm, clip_value, groups, betas=betas, eps=eps)
 
@@ -187,7 +185,7 @@ class RMSprop(Optimizer):
         weight_decay: float = 0.0,
         clip_norm: float | None = None,
         clip_value: float | None = None,
-        groups: Mapping[str, GroupOptions] | None = None,
+        groups: Groups | None = None,
     ) -> None:
         super().__init__(
             lr, weight_decay, clip_norm, clip_value, groups, alpha=alpha, eps=eps, momentum=momentum
@@ -223,7 +221,7 @@ class Lion(Optimizer):
         weight_decay: float = 0.0,
         clip_norm: float | None = None,
         clip_value: float | None = None,
-        groups: Mapping[str, GroupOptions] | None = None,
+        groups: Groups | None = None,
     ) -> None:
         super().__init__(lr, weight_decay, clip_norm, clip_value, groups, betas=betas)
 

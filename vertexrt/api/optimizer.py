@@ -92,6 +92,9 @@ class GroupOptions(TypedDict, total=False):
     frozen: bool
 
 
+Groups = Mapping[str, GroupOptions]  # by pattern of names: `*` is any text, `?` any character
+
+
 def read_groups(title: str, given: object, base: float) -> dict[str, GroupOptions]:
     """Return groups by pattern of names, checked.
 
@@ -162,7 +165,7 @@ class Optimizer:
         weight_decay: float = 0.0,
         clip_norm: float | None = None,
         clip_value: float | None = None,
-        groups: Mapping[str, GroupOptions] | None = None,
+        groups: Groups | None = None,
         **options: Any,
     ) -> None:
         if type(self) is Optimizer:
@@ -263,7 +266,7 @@ class Optimizer:
         return MappingProxyType({name: MappingProxyType({**g}) for name, g in self._groups.items()})
 
     @groups.setter
-    def groups(self, given: Mapping[str, GroupOptions] | None) -> None:
+    def groups(self, given: Groups | None) -> None:
         title, rate = type(self).__name__, self._lr
         peak: Any = getattr(rate, "peak", None) if callable(rate) else rate
         base = float(peak) if is_real(peak) else rate_at(title, "lr", rate, 0)
@@ -272,7 +275,7 @@ class Optimizer:
         self._groups, self._base, self._parts = groups, base, parts
 
     def _divided(
-        self, groups: Mapping[str, GroupOptions], names: Sequence[str]
+        self, groups: Groups, names: Sequence[str]
     ) -> list[tuple[list[str], GroupOptions]]:
         """Return parameters that have options in common, and these.
 

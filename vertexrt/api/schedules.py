@@ -36,25 +36,38 @@ class RateSchedule:
 
     Attributes:
         peak: the largest rate.
-        rate: of the number of updates and of `options`.
+        name: of a function in `RATES`; options: what it takes after the number of updates.
     """
 
     peak: float
-    rate: Callable[..., float]
+    name: str
     options: tuple[Any, ...]
 
     def __call__(self, steps: int) -> float:
         """Return the rate of the update after so many."""
-        return self.rate(steps, *self.options)
+        return float(RATES[self.name](steps, *self.options))
 
     def __repr__(self) -> str:
-        return f"{self.rate.__name__.strip('_')}({', '.join(map(repr, self.options))})"
+        return f"{self.name}({', '.join(map(repr, self.options))})"
+
+
+RATES: dict[str, Callable[..., float]] = {
+    "constant": lambda n, rate: rate,
+    "linear": lambda n, first, last, steps: first + (last - first) * (min(n, steps) / steps),
+    "step": lambda n, rate, every, factor: rate * factor ** (n // every),
+    "cosine": lambda n, rate, steps, least: (
+        least + (rate - least) * (1.0 + math.cos(math.pi * n / steps)) / 2.0
+    ),
+    "join": lambda n, schedules, starts: [
+        each(n - start) for each, start in zip(schedules, starts, strict=True) if start <= n
+    ][-1],
+}
 
 
 def constant(rate: float) -> RateSchedule:
     """Return a schedule of one rate, as a part of `join`."""
     check_not_negative("constant", rate=rate)
-    return RateSchedule(rate, _constant, (rate,))
+    return RateSchedule(rate, "constant", (rate,))
 
 
 def linear(first: float, last: float, *, steps: int) -> RateSchedule:
@@ -64,7 +77,7 @@ def linear(first: float, last: float, *, steps: int) -> RateSchedule:
     """
     check_not_negative("linear", first=first, last=last)
     _check_count("linear", "steps", steps)
-    return RateSchedule(max(first, last), _linear, (first, last, steps))
+    return RateSchedule(max(first, last), "linear", (first, last, steps))
 
 
 def step(rate: float, *, every: int, factor: float = 0.1) -> RateSchedule:
@@ -73,7 +86,7 @@ def step(rate: float, *, every: int, factor: float = 0.1) -> RateSchedule:
     _check_count("step", "every", every)
     fits = is_real(factor) and 0.0 <= factor <= 1.0
     check_option("step", "factor", factor, fits, "in [0, 1]")
-    return RateSchedule(rate, _step, (rate, every, factor))
+    return RateSchedule(rate, "step", (rate, every, factor))
 
 
 def cosine(rate: float, *, steps: int, least: float = 0.0) -> RateSchedule:
@@ -83,7 +96,7 @@ def cosine(rate: float, *, steps: int, least: float = 0.0) -> RateSchedule:
     """
     check_not_negative("cosine", rate=rate, least=least)
     _check_count("cosine", "steps", steps)
-    return RateSchedule(max(rate, least), _cosine, (rate, steps, least))
+    return RateSchedule(max(rate, least), "cosine", (rate, steps, least))
 
 
 def join(*schedules: RateSchedule, at: Sequence[int]) -> RateSchedule:
@@ -99,28 +112,7 @@ def join(*schedules: RateSchedule, at: Sequence[int]) -> RateSchedule:
     starts = (0, *at) if whole else ()
     fits = len(starts) == len(schedules) and all(a < b for a, b in itertools.pairwise(starts))
     check_option("join", "at", at, fits, "whole numbers above 0 that rise, one less than schedules")
-    return RateSchedule(max(each.peak for each in schedules), _join, (schedules, starts))
-
-
-def _constant(steps: int, rate: float) -> float:
-    return rate
-
-
-def _linear(steps: int, first: float, last: float, count: int) -> float:
-    return first + (last - first) * (min(steps, count) / count)
-
-
-def _step(steps: int, rate: float, every: int, factor: float) -> float:
-    return rate * factor ** (steps // every)
-
-
-def _cosine(steps: int, rate: float, count: int, least: float) -> float:
-    return least + (rate - least) * (1.0 + math.cos(math.pi * steps / count)) / 2.0
-
-
-def _join(steps: int, schedules: Sequence[RateSchedule], starts: Sequence[int]) -> float:
-    k = max(k for k, start in enumerate(starts) if start <= steps)
-    return schedules[k](steps - starts[k])
+    return RateSchedule(max(each.peak for each in schedules), "join", (schedules, starts))
 
 
 class Plateau:

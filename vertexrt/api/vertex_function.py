@@ -111,14 +111,22 @@ class VertexFunction:
                 )
         self.state = {name: int(size) for name, size in state.items()}
         if initial is not None and not isinstance(initial, Mapping):
-            raise self._error("state", f"initial is {initial!r}", "a dict of fields to parameters")
+            raise TraceError.at(
+                "state",
+                f"initial is {initial!r}",
+                "a dict of fields to parameters",
+                "write {'h': self.h0}",
+            )
         for name, parameter in (initial or {}).items():
             if name not in self.state:
-                raise self._error(
-                    "state", f"initial names field {name!r}", f"fields are {sorted(self.state)}"
+                raise TraceError.at(
+                    "state",
+                    f"initial names field {name!r}",
+                    f"fields are {sorted(self.state)}",
+                    "correct the name",
                 )
             if not isinstance(parameter, Parameter) or parameter.shape != (self.state[name],):
-                raise self._error(
+                raise TraceError.at(
                     "state",
                     f"the initial state of {name!r} is {parameter!r}",
                     f"a vrt.Parameter of shape {(self.state[name],)}",
@@ -136,7 +144,12 @@ class VertexFunction:
 
     def forward(self) -> None:
         """Compute one vertex. Overridden by the user."""
-        raise self._error("trace", "forward() is not written", "a method that scatters and pushes")
+        raise TraceError.at(
+            "trace",
+            "forward() is not written",
+            "a method that scatters and pushes",
+            "write def forward(self)",
+        )
 
     # The four functions of Cavs.
 
@@ -178,11 +191,10 @@ class VertexFunction:
         """
         trace = self._tracing("gather_all")
         of = {"slot": self.arity or 0, **related(trace.read_all(relation))}
-        source, b = sources_of(self, relation)[0], trace.builder
-        fields: dict[str, Value] = {}
+        source, fields = sources_of(self, relation)[0], {}
         for name, size in source.state.items():
             field = _field(source, trace, name)
-            fields[name] = b.emit("gather_all", field=field, shape=(size,), **of)
+            fields[name] = trace.builder.emit("gather_all", field=field, shape=(size,), **of)
         return State(fields)
 
     def _slot(self, where: str, what: object) -> int:
@@ -191,7 +203,7 @@ class VertexFunction:
             return self._tracing(where).slot(what)
         slot = int(what) if isinstance(what, str) else what
         if self.arity is None or not is_whole(slot) or not 0 <= slot < self.arity:
-            raise self._error(
+            raise TraceError.at(
                 where,
                 f"slot {slot!r} at {user_line()}",
                 f"{type(self).__name__} declares "
@@ -208,7 +220,7 @@ class VertexFunction:
         trace = current_trace()
         self._check_declared()
         if trace.function is not self:
-            raise self._error(
+            raise TraceError.at(
                 where,
                 f"{type(self).__name__}.{where} in the forward() of another function, at "
                 f"{user_line()}",
@@ -225,12 +237,15 @@ class VertexFunction:
         trace = self._tracing("scatter")
         b = trace.builder
         if trace.scattered:
-            raise self._error(
-                "scatter", f"called a second time at {user_line()}", "one scatter in forward()"
+            raise TraceError.at(
+                "scatter",
+                f"called a second time at {user_line()}",
+                "one scatter in forward()",
+                "scatter all fields at once",
             )
         trace.scattered = True
         if set(state) != set(self.state):
-            raise self._error(
+            raise TraceError.at(
                 "scatter",
                 f"fields {sorted(state)} at {user_line()}",
                 f"the declared state {sorted(self.state)}",
@@ -239,7 +254,7 @@ class VertexFunction:
         for name, size in self.state.items():
             value = b.lift(state[name])
             if value.shape != (size,):
-                raise self._error(
+                raise TraceError.at(
                     "scatter",
                     f"field {name!r} has shape {list(value.shape)} at {user_line()}",
                     f"the declared state is [{size}]",
@@ -330,7 +345,7 @@ class VertexFunction:
         if not isinstance(what, str) or what in trace.slots:
             return trace.builder.emit("present", slot=self._slot("present", what))
         if what not in trace.pulled:
-            raise self._error(
+            raise TraceError.at(
                 "present",
                 f"pull {what!r} at {user_line()}",
                 "the name of a pull that forward() has read",
@@ -346,11 +361,11 @@ class VertexFunction:
         trace = self._tracing("push")
         b = trace.builder
         if not isinstance(name, str):
-            raise self._error(
+            raise TraceError.at(
                 "push", f"name {name!r} at {user_line()}", "a string", "write push(name, value)"
             )
         if name in trace.pushed:
-            raise self._error(
+            raise TraceError.at(
                 "push",
                 f"name {name!r} a second time at {user_line()}",
                 "a name of its own for each push",
@@ -359,7 +374,7 @@ class VertexFunction:
         trace.pushed.add(name)
         value = b.lift(value)
         if name == "loss" and value.shape != ():
-            raise self._error(
+            raise TraceError.at(
                 "push",
                 f"the loss has shape {list(value.shape)} at {user_line()}",
                 "a scalar per vertex",
@@ -378,7 +393,7 @@ class VertexFunction:
         for name, parameter in parameters_of(self):
             parameter.name = parameter.name or name
             if found.setdefault(parameter.name, parameter) is not parameter:
-                raise self._error(
+                raise TraceError.at(
                     "parameters",
                     f"two parameters are called {parameter.name!r}: {name!r} got its name before, "
                     "in another vertex function",
@@ -396,7 +411,7 @@ class VertexFunction:
 
     def _check_declared(self) -> None:
         if "initial" not in vars(self):
-            raise self._error(
+            raise TraceError.at(
                 "trace",
                 f"{type(self).__name__} has no arity and no state",
                 "a call of super().__init__ in its __init__",
@@ -405,15 +420,12 @@ class VertexFunction:
 
     def _no_edges(self, where: str, name: str, value: Value) -> None:
         if value.type.domain.name == "EDGE":
-            raise self._error(
+            raise TraceError.at(
                 where,
                 f"{name!r} is a value per child at {user_line()}",
                 "a value per vertex",
                 "reduce it over the children by vrt.sum, vrt.max or vrt.mean",
             )
-
-    def _error(self, where: str, got: str, expected: str, action: str = "") -> TraceError:
-        return TraceError.at(where, got, expected, action or f"correct {type(self).__name__}")
 
 
 def sources_of(function: VertexFunction, relation: int | str) -> tuple[VertexFunction, ...]:
@@ -453,18 +465,26 @@ def trace_in(function: VertexFunction, names: NetworkNames | None = None) -> tup
     with trace:
         function.forward()
         if function.state and not trace.scattered:
-            raise function._error(
-                "scatter", "forward() does not scatter", f"the state {sorted(function.state)}"
+            raise TraceError.at(
+                "scatter",
+                "forward() does not scatter",
+                f"the state {sorted(function.state)}",
+                "scatter it there, or write state={}",
             )
         if function.initial and not any(n.op == "gather" for n in trace.builder.nodes):
-            raise function._error(
+            raise TraceError.at(
                 "initial",
                 f"initial gives {sorted(function.initial)}, and forward() gathers no slot",
                 "gather(slot), which reads it where a child is absent; gather_all does not",
                 "leave initial out, or gather slots",
             )
     if names is None and not trace.pushed:
-        raise function._error("push", "forward() pushes nothing", "at least one push")
+        raise TraceError.at(
+            "push",
+            "forward() pushes nothing",
+            "at least one push",
+            "call self.push(name, value) there",
+        )
     state = {_field(function, trace, name): size for name, size in function.state.items()}
     return simplify(trace.program(params, state)), trace
 
