@@ -49,6 +49,7 @@ class CarriedState:
         }
         nodes = [n for n in program.nodes if n.op == "pull" and n["name"] in self.shapes]
         self._types = sorted({program.sites[n.function].name for n in nodes if program.sites})
+        self._each = max(len(self._types), 1)  # chains of a graph
         self._kept: dict[str, Any] = {}
         self._rows, self._graphs = NONE, 0  # what chain each row is of; graphs of the last batch
         self._found: tuple[GraphBatch | None, Chains] = None, (NONE, NONE, NONE)  # of that batch
@@ -73,30 +74,27 @@ class CarriedState:
 
         Raises: CheckpointError, when it is not one.
         """
-        if not self._fits(state):
+        given: Mapping[str, Any] = state if isinstance(state, Mapping) else {}
+        graphs, chains, kept = (given.get(name) for name in ("graphs", "chains", "kept"))
+        if not (
+            len(given) == 3
+            and is_whole(graphs)
+            and graphs >= 0
+            and isinstance(chains, np.ndarray)
+            and chains.ndim == 1
+            and chains.dtype.kind in "iu"
+            and not ((chains < 0) | (chains >= graphs * self._each)).any()
+            and isinstance(kept, Mapping)
+            and kept.keys() == (self.shapes.keys() if len(kept) else set())
+            and all(np.shape(x) == (len(chains), *self.shapes[n]) for n, x in kept.items())
+        ):
             raise CheckpointError.at(
                 "carried state",
                 f"the state {state!r:.80}",
                 f"what state() returns, of {', '.join(self.shapes) or 'nothing'}",
                 "load the state of the same function",
             )
-        self._kept, self._graphs = dict(state["kept"]), int(state["graphs"])
-        self._rows = state["chains"].astype(np.intp)
-
-    def _fits(self, state: object) -> bool:
-        if not isinstance(state, Mapping) or state.keys() != {"graphs", "chains", "kept"}:
-            return False
-        graphs, chains, kept = state["graphs"], state["chains"], state["kept"]
-        if not is_whole(graphs) or graphs < 0 or not isinstance(kept, Mapping):
-            return False
-        if not isinstance(chains, np.ndarray) or chains.ndim != 1 or chains.dtype.kind not in "iu":
-            return False
-        if ((chains < 0) | (chains >= graphs * max(len(self._types), 1))).any():
-            return False
-        shapes = self.shapes if len(kept) else {}
-        return kept.keys() == shapes.keys() and all(
-            np.shape(kept[name]) == (len(chains), *shape) for name, shape in shapes.items()
-        )
+        self._kept, self._graphs, self._rows = dict(kept), int(graphs), chains.astype(np.intp)
 
     def put(self, batch: GraphBatch, draw: object = None) -> GraphBatch:
         """Return a minibatch whose chains begin with what was kept, zeros where nothing was.
@@ -115,7 +113,7 @@ class CarriedState:
             )
         rows = self._rows if self._kept else chains
         graphs = max(batch.num_graphs, self._graphs)
-        row_of = np.full(graphs * max(len(self._types), 1), -1, np.int32)
+        row_of = np.full(graphs * self._each, -1, np.int32)
         row_of[rows] = np.arange(len(rows))
         index = np.full(batch.num_vertices, -1, np.int32)
         index[starts] = row_of[chains]
@@ -145,7 +143,7 @@ class CarriedState:
         chosen = ends if whole else slice(None)
         found = {name: pushed[name][chosen] for name in self.shapes}
         if self._kept:
-            goes_on = self._rows < batch.num_graphs * max(len(self._types), 1)
+            goes_on = self._rows < batch.num_graphs * self._each
             waits = np.flatnonzero(goes_on & ~np.isin(self._rows, chains))
             if len(waits):
                 chains = np.concatenate([chains, self._rows[waits]])

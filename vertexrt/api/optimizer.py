@@ -185,6 +185,7 @@ class Optimizer:
         self.clip_norm, self.clip_value = clip_norm, clip_value
         self.groups = groups
         self._rule = rule_of(self.row, self._numbers()) if self.row else None
+        self._slots = self._rule.state if self._rule else ()
         self._moments: FloatArray = np.zeros((0, 0))  # [*, trained_size] of the store's layout
         self._reach: tuple[float, ...] = ()  # of the moments: see `Update`
         self._loaded: dict[str, Array] | None = None  # a state no store has taken yet
@@ -237,7 +238,7 @@ class Optimizer:
     @property
     def moment_names(self) -> tuple[str, ...]:
         """Names of what is kept for each element of a parameter."""
-        return tuple(slot.name for slot in self._rule.state) if self._rule else ()
+        return tuple(slot.name for slot in self._slots)
 
     @property
     def steps(self) -> int:
@@ -418,11 +419,18 @@ class Optimizer:
         found.update(self._loaded or {})
         if self._store is not None:
             self._store.refresh()
-            for moment, flat in zip(self.moment_names, self._moments, strict=True):
-                for name, view in self._store.views(flat).items():
-                    view.flags.writeable = False
-                    found[f"{moment}/{name}"] = view
+            found.update(self._views(self._store, self._moments))
+        for view in found.values():
+            view.flags.writeable = False
         return found
+
+    def _views(self, store: ParameterStore, moments: FloatArray) -> dict[str, Array]:
+        """Return what a state holds, of moments in a store's layout."""
+        return {
+            f"{moment}/{name}": view
+            for moment, flat in zip(self.moment_names, moments, strict=True)
+            for name, view in store.views(flat).items()
+        }
 
     def load_state(self, state: Mapping[str, Array]) -> None:
         """Continue from the state of an optimizer of the same class.
@@ -519,11 +527,7 @@ class Optimizer:
     def _made(self, store: ParameterStore, loaded: Mapping[str, Array], steps: int) -> FloatArray:
         """Return moments in a store's layout, as loaded, else as at the start; all is checked."""
         moments = np.zeros((len(self.moment_names), store.trained_size), store.dtype)
-        views = {
-            f"{moment}/{name}": view
-            for moment, flat in zip(self.moment_names, moments, strict=True)
-            for name, view in store.views(flat).items()
-        }
+        views = self._views(store, moments)
         if loaded or steps:  # of no step the moments are those of a start
             if loaded.keys() != views.keys():
                 odd = min(loaded.keys() ^ views.keys())
@@ -548,8 +552,7 @@ class Optimizer:
         if array.dtype.kind == "f":
             with np.errstate(over="ignore"):
                 fits = np.isfinite(array.astype(dtype))
-            slots = self._rule.state if self._rule else ()
-            if key.partition("/")[0] in [slot.name for slot in slots if slot.squares]:
+            if key.partition("/")[0] in [slot.name for slot in self._slots if slot.squares]:
                 fits &= array >= 0.0
         if not fits.all():
             at = np.argwhere(~fits)[0].tolist()
