@@ -71,8 +71,7 @@ __all__ += [row.title for row in _OPTIMIZERS]
 if TYPE_CHECKING:
     from vertexrt import bench, data, errors, nn, parallel, types
     from vertexrt.api import init, losses, random, schedules
-    from vertexrt.api.average import ExponentialMovingAverage
-    from vertexrt.api.carried import CarriedState
+    from vertexrt.api.along import CarriedState, ExponentialMovingAverage
     from vertexrt.api.checkpoint import load_checkpoint, save_checkpoint
     from vertexrt.api.compile import compile
     from vertexrt.api.functional import (
@@ -135,9 +134,8 @@ else:
 _MODULES = {name: name for name in ("bench", "data", "errors", "nn", "parallel", "types")}
 _MODULES |= {name: f"api.{name}" for name in ("init", "losses", "random", "schedules")}
 _NAMES = {
-    "api.carried": "CarriedState",
+    "api.along": "CarriedState ExponentialMovingAverage",
     "api.checkpoint": "load_checkpoint save_checkpoint",
-    "api.average": "ExponentialMovingAverage",
     "graph": "GraphBatch InputGraph Rows",
     "api.network": "Network",
     "api.optimizer": "Optimizer",

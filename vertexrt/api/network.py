@@ -121,12 +121,9 @@ class ForwardPasses:
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
-        self._zero = np.zeros(1, executor.model.store.dtype)
+        # What stands for the gradient of a push on the way forward, which reads none.
+        self.zero = np.zeros(1, executor.model.store.dtype)
         self.here: weakref.ref[ForwardPass] | None = None  # whose values the arenas have
-
-    def no_seeds(self, use: Use) -> tuple[Array, ...]:
-        """Return what stands for the gradients of pushes on the way forward, which reads none."""
-        return (self._zero,) * len(use.seeds)
 
     def note(
         self,
@@ -583,7 +580,7 @@ class Network:
         return found
 
     def _push(self, call: Request, runs: Sequence[Run]) -> Outputs:
-        zeros, parts = self._passes.no_seeds(call.use), []
+        zeros, parts = (self._passes.zero,) * len(call.use.seeds), []
         for run in runs:
             parts.append(run.forward(call.seed, zeros))
         return self._executor.push(runs, parts, call.outputs, call.vertices, call.stays)
@@ -656,11 +653,69 @@ class Record:
         Raises: UsageError, when it was gone back through, or parameters have been updated or set
             since; PullError, when a shape is wrong.
         """
-        with self._net.executor.lock:
-            found = self._back(d_outputs, scale, sparse)
+        net, convert = self._net, self._convert
+        with net.executor.lock:
+            if d_outputs is not None:
+                check_mapping("backward", d_outputs, UsageError)
+            if not is_real(scale):
+                raise UsageError.at(
+                    "backward",
+                    f"scale={scale!r:.60}",
+                    "expected a finite number",
+                    "pass 1 / n for the mean over n batches",
+                )
+            made = self._made
+            passes, model, program = net._passes, net.executor.model, net.program
+            if made.done:
+                got = "a record that was gone back through"
+                raise UsageError.at("backward", got, "one, once", "call net.record(batch) again")
+            passes.check(made)
+            batch, runs, use = made.batch, made.runs, made.use
+            if d_outputs is None:
+                check_loss("backward", program.name, net.pushes)
+                d_loss = loss_scale(net.reduction, batch, runs)
+                d_outputs = {"loss": np.full(batch.num_vertices, d_loss)}
+            if unknown := sorted(set(d_outputs) - use.seeds, key=str):
+                check_known(names_of("backward", unknown), net.pushes, program.name)
+                raise UsageError.at(
+                    "backward",
+                    f"a gradient of {unknown}",
+                    f"the record was asked for {sorted(use.seeds)}",
+                    "name it in net.record(batch, outputs=...)",
+                )
+            results, given = net._results(self._stays), {}
+            for name in sorted(use.seeds):
+                shape = batch.num_vertices, *runs[0].variant.pushes.shapes[name]
+                each = d_outputs.get(name)
+                array: Any = None
+                wrong = ""
+                if each is None:
+                    array = results.array(None, shape)
+                elif not self._stays:
+                    array, wrong = real_array(each, shape, model.store.dtype)
+                else:
+                    try:
+                        # A tensor of PyTorch that has a graph is lent to others without it.
+                        lent = each.detach() if hasattr(each, "detach") else each
+                        array = results.array(lent, shape)
+                    except (TypeError, ValueError, OverflowError) as error:
+                        wrong = f"is a {type(each).__name__}: {error}"
+                if array is not None and array.shape != shape:
+                    array, wrong = None, f"has shape {list(array.shape)}"
+                if array is None:
+                    raise PullError.at(
+                        "backward",
+                        f"the gradient of {name!r} {wrong}",
+                        f"real numbers of shape {list(shape)}, one row a vertex",
+                        "pass the gradient of what net.record returned",
+                    )
+                given[name] = array
+            passes.restore(made)
+            pulls = sorted(use.pulls)
+            way = WayBack(batch, runs, made.seed, given, scale, pulls, sparse)
+            found = results.backward(way)
             if accumulate and not self._stays:
-                self._net.gradients.add()
-        convert = self._convert
+                net.gradients.add()
         if convert is None:
             return found
         return Gradients(
@@ -668,66 +723,6 @@ class Record:
             _converted(found.pulled, convert),
             {name: (convert(at), convert(x)) for name, (at, x) in found.rows.items()},
         )
-
-    def _back(self, d_outputs: Mapping[str, Any] | None, scale: float, sparse: bool) -> Gradients:
-        if d_outputs is not None:
-            check_mapping("backward", d_outputs, UsageError)
-        if not is_real(scale):
-            raise UsageError.at(
-                "backward",
-                f"scale={scale!r:.60}",
-                "expected a finite number",
-                "pass 1 / n for the mean over n batches",
-            )
-        net, made = self._net, self._made
-        passes, model, program = net._passes, net.executor.model, net.program
-        if made.done:
-            got = "a record that was gone back through"
-            raise UsageError.at("backward", got, "one, once", "call net.record(batch) again")
-        passes.check(made)
-        batch, runs, use = made.batch, made.runs, made.use
-        if d_outputs is None:
-            check_loss("backward", program.name, net.pushes)
-            d_loss = loss_scale(net.reduction, batch, runs)
-            d_outputs = {"loss": np.full(batch.num_vertices, d_loss)}
-        if unknown := sorted(set(d_outputs) - use.seeds, key=str):
-            check_known(names_of("backward", unknown), net.pushes, program.name)
-            raise UsageError.at(
-                "backward",
-                f"a gradient of {unknown}",
-                f"the record was asked for {sorted(use.seeds)}",
-                "name it in net.record(batch, outputs=...)",
-            )
-        results, given = net._results(self._stays), {}
-        for name in sorted(use.seeds):
-            shape = batch.num_vertices, *runs[0].variant.pushes.shapes[name]
-            each = d_outputs.get(name)
-            array: Any = None
-            wrong = ""
-            if each is None:
-                array = results.array(None, shape)
-            elif not self._stays:
-                array, wrong = real_array(each, shape, model.store.dtype)
-            else:
-                try:
-                    # A tensor of PyTorch that has a graph is lent to others without it.
-                    lent = each.detach() if hasattr(each, "detach") else each
-                    array = results.array(lent, shape)
-                except (TypeError, ValueError, OverflowError) as error:
-                    wrong = f"is a {type(each).__name__}: {error}"
-            if array is not None and array.shape != shape:
-                array, wrong = None, f"has shape {list(array.shape)}"
-            if array is None:
-                raise PullError.at(
-                    "backward",
-                    f"the gradient of {name!r} {wrong}",
-                    f"real numbers of shape {list(shape)}, one row a vertex",
-                    "pass the gradient of what net.record returned",
-                )
-            given[name] = array
-        passes.restore(made)
-        pulls = sorted(use.pulls)
-        return results.backward(WayBack(batch, runs, made.seed, given, scale, pulls, sparse))
 
 
 class Plan:
@@ -752,13 +747,14 @@ class Plan:
         self._drops, self.outputs = bool(call.use.dropout), tuple(call.outputs)
         self._dtype, self._reader = model.store.dtype, runs[0].variant.reader
         of_vertices, of_edges = pulls_of(batch), edge_pulls_of(batch)
-        self._tables: dict[str, Any] = {}  # as they were planned
-        self._rooms: dict[str, Array] = {}  # of whole numbers, which are copied, and one of none
-        for name, value in (*of_vertices.items(), *of_edges.items()):
-            table, _ = parts_of_pull(value)
-            self._tables[name] = table
-            if table.dtype.kind == "i":
-                self._rooms[name] = np.append(table, INT32.type(-1))
+        both = (*of_vertices.items(), *of_edges.items())
+        self._tables = {name: parts_of_pull(value)[0] for name, value in both}  # as planned
+        # Of whole numbers, which are copied, and one of none.
+        self._rooms: dict[str, Array] = {
+            name: np.append(table, INT32.type(-1))
+            for name, table in self._tables.items()
+            if table.dtype.kind == "i"
+        }
         self._read: dict[str, list[int]] = {}  # places in `Reader.pulls` of what may be given
         for k, pull in enumerate(self._reader.pulls):
             given = of_edges if pull.of_edges else of_vertices
@@ -888,21 +884,21 @@ class Plan:
 
     def _fitting(self, name: str, given: Any) -> Any:
         """Return the table that is given for a pull, as it was planned. Raises: PullError."""
-        planned, table = self._tables[name], given
-        lent = planned.dtype.kind == "f" and on_device(given)
+        planned: Any = self._tables[name]
+        lent, dtype = planned.dtype.kind == "f" and on_device(given), planned.dtype
         if lent:
-            rows = DeviceRows.like(given, planned.shape, self._dtype)
-            table = rows or DeviceRows.of(given)
-        elif type(given) is not np.ndarray or not (
-            given.dtype == planned.dtype and given.flags.c_contiguous and given.flags.aligned
-        ):
+            dtype = self._dtype
+            table = DeviceRows.like(given, planned.shape, dtype) or DeviceRows.of(given)
+        elif type(given) is np.ndarray and (given.shape, given.dtype) == (planned.shape, dtype):
+            # What compiled code reads as it is.
+            flags = given.flags
+            table = given if flags.c_contiguous and flags.aligned else self._checked(name, given)
+        else:
             table = self._checked(name, given)
-        indexed, dtype = isinstance(table, Rows), self._dtype if lent else planned.dtype
-        has: Any = held_table(table) if indexed else table
+        indexed = isinstance(table, Rows)
+        has = held_table(table) if indexed else table
         same = has.dtype == dtype or (not lent and has.dtype.kind == dtype.kind)
         if indexed or not same or has.shape != planned.shape:
-            if table is given:
-                self._checked(name, given)  # whose error says more
             raise PullError.at(
                 "plan",
                 f"pull {name!r} is {'Rows of ' if indexed else ''}{has.dtype} {list(has.shape)}",

@@ -95,46 +95,6 @@ class GroupOptions(TypedDict, total=False):
 Groups = Mapping[str, GroupOptions]  # by pattern of names: `*` is any text, `?` any character
 
 
-def read_groups(title: str, given: object, base: float) -> dict[str, GroupOptions]:
-    """Return groups by pattern of names, checked.
-
-    Args:
-        title: of the optimizer, for messages.
-        base: its rate, to which those of groups that are numbers keep their ratio.
-    Raises: UsageError, for what is no such mapping, and for options out of their range.
-    """
-    if not isinstance(given, Mapping):
-        raise _no_groups(title, f"groups is a {type(given).__name__}")
-    found: dict[str, GroupOptions] = {}
-    for pattern, own in given.items():
-        where, options = f"groups[{pattern!r:.60}]", GroupOptions()
-        if not isinstance(pattern, str) or not isinstance(own, Mapping):
-            raise _no_groups(title, f"{where} is {own!r:.60}")
-        for name, value in own.items():
-            if name not in OF_GROUPS:
-                expected, close = "one of " + ", ".join(OF_GROUPS), nearest(str(name), OF_GROUPS)
-                raise _no_groups(title, f"an option {name!r} in {where}", expected, close)
-            numbers = OF_GROUPS[name]
-            if name == "lr" and callable(value):
-                rate_at(title, f"{where} lr", value, 0)
-            elif numbers is None:
-                if not isinstance(value, bool):
-                    raise _no_groups(title, f"{where} has {name}={value!r:.60}", "True or False")
-            elif not (is_real(value) and numbers.holds(value)):
-                expected = f"{name} {numbers.text}"
-                raise _no_groups(title, f"{where} has {name}={value!r:.60}", expected)
-            elif name == "lr" and base == 0.0:
-                raise UsageError.at(
-                    title,
-                    f"{where} has a rate beside lr=0.0",
-                    "lr > 0, which it keeps its ratio to",
-                    "give the optimizer a rate, and freeze the others by frozen",
-                )
-            options[name] = value  # type: ignore[literal-required]
-        found[pattern] = options
-    return found
-
-
 def _no_groups(
     title: str, got: str, expected: str = "options by pattern of names", close: str = ""
 ) -> UsageError:
@@ -271,9 +231,40 @@ class Optimizer:
         title, rate = type(self).__name__, self._lr
         peak: Any = getattr(rate, "peak", None) if callable(rate) else rate
         base = float(peak) if is_real(peak) else rate_at(title, "lr", rate, 0)
-        groups = read_groups(title, {} if given is None else given, base)
-        parts = [] if self._store is None else self._divided(groups, self._store.trained)
-        self._groups, self._base, self._parts = groups, base, parts
+        found: dict[str, GroupOptions] = {}
+        groups: Any = {} if given is None else given
+        if not isinstance(groups, Mapping):
+            raise _no_groups(title, f"groups is a {type(groups).__name__}")
+        for pattern, own in groups.items():
+            where, options = f"groups[{pattern!r:.60}]", GroupOptions()
+            if not isinstance(pattern, str) or not isinstance(own, Mapping):
+                raise _no_groups(title, f"{where} is {own!r:.60}")
+            for name, value in own.items():
+                if name not in OF_GROUPS:
+                    expected = "one of " + ", ".join(OF_GROUPS)
+                    close = nearest(str(name), OF_GROUPS)
+                    raise _no_groups(title, f"an option {name!r} in {where}", expected, close)
+                numbers, changes = OF_GROUPS[name], name == "lr" and callable(value)
+                expected = f"{name} {numbers.text}" if numbers else "True or False"
+                fits = isinstance(value, bool)
+                if numbers:
+                    fits = changes or (is_real(value) and numbers.holds(value))
+                if not fits:
+                    raise _no_groups(title, f"{where} has {name}={value!r:.60}", expected)
+                if changes:
+                    rate_at(title, f"{where} lr", value, 0)
+                elif name == "lr" and base == 0.0:
+                    raise UsageError.at(
+                        title,
+                        f"{where} has a rate beside lr=0.0",
+                        "lr > 0, which it keeps its ratio to",
+                        "give the optimizer a rate, and freeze the others by frozen",
+                    )
+                kept = float(value) if numbers and not changes else value
+                options[name] = kept  # type: ignore[literal-required]
+            found[pattern] = options
+        parts = [] if self._store is None else self._divided(found, self._store.trained)
+        self._groups, self._base, self._parts = found, base, parts
 
     def _divided(
         self, groups: Groups, names: Sequence[str]

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 import vertexrt as vrt
 from vertexrt.api import optim
-from vertexrt.api.carried import CarriedState
+from vertexrt.api.along import CarriedState
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer, Rate
 from vertexrt.cache import notes

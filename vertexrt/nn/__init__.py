@@ -7,9 +7,17 @@ of gates are PyTorch's where it has the same cell, so that its `state_dict` fits
 
 from vertexrt.api.functional import block_diagonal, elu, gelu, leaky_relu, silu, softplus
 from vertexrt.api.parameter import Cell
-from vertexrt.nn.basic import Embedding, LayerNorm, Linear
-from vertexrt.nn.recurrent import GRUCell, LSTMCell, RNNCell, SLSTMCell
-from vertexrt.nn.tree import ChildSumTreeLSTMCell, NaryTreeLSTMCell
+from vertexrt.nn.cells import (
+    ChildSumTreeLSTMCell,
+    Embedding,
+    GRUCell,
+    LayerNorm,
+    Linear,
+    LSTMCell,
+    NaryTreeLSTMCell,
+    RNNCell,
+    SLSTMCell,
+)
 
 __all__ = [
     "Cell",

@@ -259,7 +259,7 @@ class Pass:
                 self._looked_up = {name: at for name, (at, _) in tables.items()}
                 values = [values for _, values in tables.values()]
                 return [loss, flat, *values, *[pulled[name] for name in call.wanted]]
-            seeds, parts, pushes = passes.no_seeds(use), [], []
+            seeds, parts, pushes = (passes.zero,) * len(use.seeds), [], []
             for run in runs:
                 parts.append(run.forward(self._seed, seeds)._replace(reals=reals))
             for name, rows in zip(call.outputs, self._rows, strict=True):

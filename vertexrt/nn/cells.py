@@ -1,27 +1,141 @@
-"""Cells of recurrent networks: a step from the state before to the next."""
+"""Cells: linear maps, lookups, layer normalisation, recurrent networks and Tree-LSTMs.
+
+A recurrent cell is a step from the state before to the next, that of a Tree-LSTM one from the
+states of the children to that of their parent.
+"""
 
 from __future__ import annotations
 
+import builtins
+import math
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from vertexrt.api import init
 from vertexrt.api.functional import (
     block_diagonal,
     concat,
+    embed,
     exp,
     maximum,
+    mean,
     relu,
     sigmoid,
     softplus,
     split,
+    sqrt,
+    sum,
     tanh,
+    value_of,
 )
 from vertexrt.api.parameter import Cell, Parameter
+from vertexrt.api.vertex_function import State
+from vertexrt.checks import is_real, is_whole
 from vertexrt.errors import TraceError
-from vertexrt.ir.builder import Value
-from vertexrt.nn.basic import LayerNorm, flag_of, size_of, uniform_in
+from vertexrt.ir.builder import MOST_INT, Value
 
 Operand = Any  # Value | Parameter | float
 LEAST = 1e-30  # below what a normaliser of an sLSTM can be
+
+
+def sizes_of(where: str, **sizes: object) -> list[int]:
+    """Return numbers of elements.
+
+    Raises: TraceError, when one is no whole number above 0.
+    """
+    found = []
+    for name, given in sizes.items():
+        if not is_whole(given) or not 1 <= given <= MOST_INT:
+            raise TraceError.at(
+                where,
+                f"{name} is {given!r:.60}",
+                "a whole number above 0, of 32 bits",
+                f"write {where}(..., {name}=64)",
+            )
+        found.append(int(given))
+    return found
+
+
+def flag_of(where: str, name: str, given: object) -> bool:
+    """Return an option that is on or off.
+
+    Raises: TraceError, when it is neither True nor False.
+    """
+    if not isinstance(given, bool):
+        raise TraceError.at(
+            where, f"{name} is {given!r:.60}", "True or False", f"write {where}(..., {name}=True)"
+        )
+    return given
+
+
+def uniform_in(size: int) -> init.Initializer:
+    """Return what draws evenly from [-k, k), k = 1 / sqrt(size): PyTorch's default of these."""
+    return init.uniform(1.0 / math.sqrt(size))
+
+
+class Linear(Cell):
+    """`weight @ x + bias`.
+
+    Args:
+        in_features, out_features: elements of x and of the result.
+        bias: add one.
+    Parameters: weight [out, in]; bias [out].
+    """
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
+        inside, outside = sizes_of("Linear", in_features=in_features, out_features=out_features)
+        with_bias = flag_of("Linear", "bias", bias)
+        self.weight = Parameter((outside, inside), uniform_in(inside))
+        self.bias = Parameter((outside,), uniform_in(inside)) if with_bias else None
+
+    def __call__(self, x: Operand) -> Value:
+        """Return [out_features] of x [in_features]."""
+        product: Value = self.weight @ x
+        return product if self.bias is None else product + self.bias
+
+
+class Embedding(Cell):
+    """Rows of a table.
+
+    Args:
+        num_embeddings: rows; embedding_dim: elements of each.
+    Parameters: weight [rows, elements].
+    """
+
+    def __init__(self, num_embeddings: int, embedding_dim: int) -> None:
+        sizes = {"num_embeddings": num_embeddings, "embedding_dim": embedding_dim}
+        self.weight = Parameter(tuple(sizes_of("Embedding", **sizes)), init.normal(1.0))
+
+    def __call__(self, index: Value) -> Value:
+        """Return the row that an integer pull names; zeros where it is absent."""
+        return embed(self.weight, index)
+
+
+class LayerNorm(Cell):
+    """`(x - mean) / sqrt(variance + eps) * weight + bias`, over the elements of a vector.
+
+    Args:
+        size: elements of x.
+        eps: added to the variance.
+    Parameters: weight, bias [size], ones and zeros at first.
+    Source: Ba, Kiros and Hinton 2016.
+    """
+
+    def __init__(self, size: int, eps: float = 1e-5) -> None:
+        (n,) = sizes_of("LayerNorm", size=size)
+        self.weight, self.bias = Parameter((n,), init.constant(1.0)), Parameter((n,), init.zeros)
+        if not is_real(eps) or eps <= 0.0:
+            raise TraceError.at(
+                "LayerNorm", f"eps is {eps!r:.60}", "a number above 0", "write eps=1e-5"
+            )
+        self.eps = eps
+
+    def __call__(self, x: Operand) -> Value:
+        """Return [size] of x [size]."""
+        value = value_of(x)
+        moved = value - mean(value, axis="elements")
+        variance = mean(moved * moved, axis="elements")
+        return moved / sqrt(variance + self.eps) * self.weight + self.bias
 
 
 class _Gates(Cell):
@@ -35,8 +149,7 @@ class _Gates(Cell):
 
     def __init__(self, input_size: int, hidden_size: int, gates: int, bias: bool) -> None:
         where = type(self).__name__
-        inside = size_of(where, "input_size", input_size)
-        self.hidden_size = size_of(where, "hidden_size", hidden_size)
+        inside, self.hidden_size = sizes_of(where, input_size=input_size, hidden_size=hidden_size)
         rows, draw = gates * self.hidden_size, uniform_in(self.hidden_size)
         self.weight_ih = Parameter((rows, inside), draw)
         self.weight_hh = Parameter((rows, self.hidden_size), draw)
@@ -216,7 +329,7 @@ class SLSTMCell(_Gates):
                 "SLSTMCell", f"forget is {forget!r:.60}", "'exp' or 'sigmoid'", "choose one of them"
             )
         self.forget = forget
-        self.heads = size_of("SLSTMCell", "heads", heads)
+        (self.heads,) = sizes_of("SLSTMCell", heads=heads)
         each, rest = divmod(self.hidden_size, self.heads)
         if rest:
             raise TraceError.at(
@@ -246,3 +359,73 @@ class SLSTMCell(_Gates):
         keep, take = exp(log_f - new_m), exp(i - new_m)
         new_c, new_n = keep * c + take * tanh(z), keep * n + take
         return sigmoid(o) * new_c / maximum(new_n, LEAST), new_c, new_n, new_m
+
+
+class ChildSumTreeLSTMCell(Cell):
+    """A child-sum Tree-LSTM: any number of children, each with a forget gate of its own.
+
+    Args:
+        input_size, hidden_size: elements of x, and of h and c.
+    Parameters: weight_ih [4H, I] and bias [4H], gates i, o, u, f; weight_hh [3H, H] of the sum of
+        the children's h, gates i, o, u; weight_fh [H, H] of each child's h.
+    Source: Tai, Socher and Manning 2015, equations 2 to 8.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        sizes = {"input_size": input_size, "hidden_size": hidden_size}
+        inside, n = sizes_of("ChildSumTreeLSTMCell", **sizes)
+        draw = uniform_in(n)
+        self.weight_ih, self.bias = Parameter((4 * n, inside), draw), Parameter((4 * n,), draw)
+        self.weight_hh, self.weight_fh = Parameter((3 * n, n), draw), Parameter((n, n), draw)
+
+    def __call__(self, x: Operand, children: State) -> tuple[Value, Value]:
+        """Return (h, c), given what `gather_all` returns, with fields h and c."""
+        x_i, x_o, x_u, x_f = split(self.weight_ih @ x + self.bias, 4)
+        h_i, h_o, h_u = split(self.weight_hh @ sum(children.h), 3)
+        kept = sum(sigmoid(x_f + self.weight_fh @ children.h) * children.c)
+        c = sigmoid(x_i + h_i) * tanh(x_u + h_u) + kept
+        return sigmoid(x_o + h_o) * tanh(c), c
+
+
+class NaryTreeLSTMCell(Cell):
+    """An N-ary Tree-LSTM: slots for children, with weights for each.
+
+    Args:
+        input_size, hidden_size: elements of x, and of h and c.
+        arity: slots.
+    Parameters: weight_ih [4H, I] and bias [4H], gates i, o, u, f; weight_hh.k [3H, H] of the h in
+        slot k, gates i, o, u; weight_fh.k.l [H, H], what the forget gate of slot k takes of slot l.
+    Source: Tai, Socher and Manning 2015, equations 9 to 14.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, arity: int) -> None:
+        sizes = {"input_size": input_size, "hidden_size": hidden_size, "arity": arity}
+        inside, n, slots = sizes_of("NaryTreeLSTMCell", **sizes)
+        draw = uniform_in(n)
+        self.weight_ih, self.bias = Parameter((4 * n, inside), draw), Parameter((4 * n,), draw)
+        self.weight_hh = [Parameter((3 * n, n), draw) for _ in range(slots)]
+        self.weight_fh = [[Parameter((n, n), draw) for _ in range(slots)] for _ in range(slots)]
+
+    def __call__(
+        self, x: Operand, children: Sequence[tuple[Operand, Operand]]
+    ) -> tuple[Value, Value]:
+        """Return (h, c), given (h, c) of the child in each slot.
+
+        Raises: TraceError, when there are more or fewer than slots.
+        """
+        if len(children) != len(self.weight_hh):
+            raise TraceError.at(
+                "NaryTreeLSTMCell",
+                f"{len(children)} children",
+                f"(h, c) of each of {len(self.weight_hh)} slots",
+                "pass zeros for an absent child: gather reads them",
+            )
+        x_i, x_o, x_u, x_f = split(self.weight_ih @ x + self.bias, 4)
+        states = [h for h, _ in children]
+        products = (w @ h for w, h in zip(self.weight_hh, states, strict=True))
+        h_i, h_o, h_u = split(builtins.sum(products), 3)
+        c = sigmoid(x_i + h_i) * tanh(x_u + h_u)
+        for weights, (_, child) in zip(self.weight_fh, children, strict=True):
+            gate = x_f + builtins.sum(w @ h for w, h in zip(weights, states, strict=True))
+            c = c + sigmoid(gate) * child
+        return sigmoid(x_o + h_o) * tanh(c), c
