@@ -108,7 +108,7 @@ if TYPE_CHECKING:
     from vertexrt.api.network import Network
     from vertexrt.api.optim import *  # noqa: F403 - a class for each row of a table
     from vertexrt.api.optimizer import Optimizer
-    from vertexrt.api.parameter import Parameter
+    from vertexrt.api.trace import Parameter
     from vertexrt.api.vertex_function import Model, VertexFunction
     from vertexrt.graph import GraphBatch, InputGraph, Rows
 else:
@@ -139,7 +139,7 @@ _NAMES = {
     "graph": "GraphBatch InputGraph Rows",
     "api.network": "Network",
     "api.optimizer": "Optimizer",
-    "api.parameter": "Parameter",
+    "api.trace": "Parameter",
     "api.vertex_function": "Model VertexFunction",
     "api.functional": (
         "abs argmax clip concat dot embed exp floor full log log_softmax logsumexp max maximum "

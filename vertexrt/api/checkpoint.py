@@ -316,10 +316,10 @@ def read_tensors(content: bytes) -> dict[str, Array]:
 
 
 def checksum(tensors: Arrays, texts: Mapping[str, str]) -> str:
-    """Return a sha256 over names, dtypes, shapes and bytes; where each ends counts."""
+    """Return a sha256 over names, dtypes, shapes and bytes, in C order; where each ends counts."""
     digest = hashlib.sha256()
     for name in sorted(tensors):
-        array = np.asarray(tensors[name], order="C")
+        array = tensors[name]
         digest.update(f"{name!r} {array.dtype.str} {array.shape}\n".encode("utf-8", "replace"))
         digest.update(array.data)
     for name in sorted(texts):

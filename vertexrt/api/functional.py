@@ -9,8 +9,7 @@ import builtins
 import math
 from typing import Any
 
-from vertexrt.api.parameter import Matrix
-from vertexrt.api.trace import current_builder
+from vertexrt.api.trace import Matrix, current_builder
 from vertexrt.checks import is_real, is_whole, read_shape
 from vertexrt.errors import TraceError
 from vertexrt.ir.builder import Value

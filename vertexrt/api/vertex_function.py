@@ -9,8 +9,15 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from vertexrt.api.parameter import Parameter, parameters_of, parts_of
-from vertexrt.api.trace import CHILDREN, NetworkNames, Trace, current_trace
+from vertexrt.api.trace import (
+    CHILDREN,
+    NetworkNames,
+    Parameter,
+    Trace,
+    current_trace,
+    parameters_of,
+    parts_of,
+)
 from vertexrt.checks import is_whole
 from vertexrt.errors import FieldError, TraceError, nearest
 from vertexrt.ir.builder import Builder, Operators, Value
@@ -532,19 +539,17 @@ class Model:
         Raises: TraceError for any mistake in the declarations, with the user's line.
         """
         functions = self.functions()
-        own = {id(function) for function in functions.values()}
+        # The state of each function is called as the first whose vertices may be the same child.
+        states = {id(function): name for name, function in functions.items()}
         for name, function in functions.items():
             function._check_declared()
             for relation in function.inputs:
-                strange = [x for x in sources_of(function, relation) if id(x) not in own]
+                sources = sources_of(function, relation)
+                strange = [type(source).__name__ for source in sources if id(source) not in states]
                 if strange:
-                    got = f"{name} reads {relation!r} of a {type(strange[0]).__name__}"
+                    got = f"{name} reads {relation!r} of a {strange[0]}"
                     raise self._error(got, "vertex functions that are attributes of the model")
-        # The state of each function is called as the first whose vertices may be the same child.
-        states = {id(function): name for name, function in functions.items()}
-        for function in functions.values():
-            for relation in function.inputs:
-                several = [states[id(source)] for source in sources_of(function, relation)]
+                several = [states[id(source)] for source in sources]
                 states = {k: several[0] if n in several else n for k, n in states.items()}
         names = NetworkNames(states, {id(p): name for name, p in self.parameters().items()})
         numbers = {id(function): k for k, function in enumerate(functions.values())}

@@ -6,7 +6,7 @@ of gates are PyTorch's where it has the same cell, so that its `state_dict` fits
 """
 
 from vertexrt.api.functional import block_diagonal, elu, gelu, leaky_relu, silu, softplus
-from vertexrt.api.parameter import Cell
+from vertexrt.api.trace import Cell
 from vertexrt.nn.cells import (
     ChildSumTreeLSTMCell,
     Embedding,

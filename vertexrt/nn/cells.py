@@ -28,7 +28,7 @@ from vertexrt.api.functional import (
     tanh,
     value_of,
 )
-from vertexrt.api.parameter import Cell, Parameter
+from vertexrt.api.trace import Cell, Parameter
 from vertexrt.api.vertex_function import State
 from vertexrt.checks import is_real, is_whole
 from vertexrt.errors import TraceError
