@@ -229,7 +229,7 @@ class Trace:
             self._read[name, whose] = self.pulled[called] = found
         return self._read[name, whose]
 
-    def program(self, declared: Mapping[str, Any], state: Mapping[str, int]) -> Program:
+    def program(self, declared: Mapping[str, Parameter], state: Mapping[str, int]) -> Program:
         """Return the traced program.
 
         Args:
