@@ -350,6 +350,19 @@ def test_batches_from_workers_of_a_data_loader() -> None:
             assert torch.equal(mine(batch)["h"], mine(trees(k + 1))["h"])
 
 
+def test_tensors_of_a_batch_are_rebuilt_as_training_loops_do() -> None:
+    mine = module()
+    for rebuilt in (
+        lambda ts: type(ts)(t.clone() for t in ts),
+        lambda ts: type(ts)(*map(torch.clone, ts)),
+    ):
+        batch = rebuilt(vt.BatchTensors.of(trees()))  # the token of the first one is gone
+        gc.collect()
+        assert batch.graphs.num_graphs == len(trees())
+        assert torch.equal(mine(batch)["h"], mine(trees())["h"])
+        assert torch.equal(mine(pickle.loads(pickle.dumps(batch)))["h"], mine(trees())["h"])
+
+
 class Named(Node):
     """A node with a parameter that has the name of a method of modules."""
 

@@ -76,8 +76,17 @@ def _taken(token: Tensor) -> Any:
     return None if held is None else held.thing
 
 
-class BatchTensors(NamedTuple):
+class _TensorsOfBatch(NamedTuple):
+    token: Tensor
+    graph_of: Tensor
+    roots: Tensor
+
+
+class BatchTensors(_TensorsOfBatch):
     """A batch as tensors, for `torch.compile` and for pooling over graphs.
+
+    It is a tuple. It may be rebuilt of its tensors or of copies of them, given one by one or by an
+    iterator, as training loops do that move the tensors of any tuple to a device.
 
     Attributes:
         token: int64 [1], stands for the GraphBatch.
@@ -85,9 +94,15 @@ class BatchTensors(NamedTuple):
         roots: int64, the vertices that have no parent, rising.
     """
 
-    token: Tensor
-    graph_of: Tensor
-    roots: Tensor
+    held: _Held | None
+
+    def __new__(cls, *tensors: Any) -> BatchTensors:
+        """Make the tuple of three tensors, or of an iterator over them."""
+        token, graph_of, roots = tensors if len(tensors) > 1 else tensors[0]
+        made = super().__new__(cls, token, graph_of, roots)
+        if type(token) is Tensor and not torch.compiler.is_compiling():
+            made.held = _tokens.get(int(token))  # which a copy of its memory does not hold
+        return made
 
     @staticmethod
     def of(batch: object) -> BatchTensors:
