@@ -9,6 +9,10 @@ network" is a loss of the same parameters that computes nothing, in the same loo
 `torch.autograd.set_multithreading_enabled(False)`: without it autograd goes back in another thread
 where there is a GPU. Layers are called with minibatches that differ; "new lengths" are of others,
 which come once. A GRU with resets is compared with padded segments, and with a scan over its steps.
+"Loops" have an LSTM of 128 over 128 steps of 8 environments with resets, forward and backward: a
+call for each step, as training of policies often has it, and one call of `Recurrent`. "Convert"
+makes graphs of objects with the attributes of `Data` of PyTorch Geometric before every step, or
+once.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import argparse
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,7 +31,7 @@ from benchmarks.command import read_options
 from benchmarks.turns import ratio_text, seconds_in_turn
 from vertexrt.cli.options import PATH, CommandOption
 from vertexrt.data import load
-from vertexrt.models import get
+from vertexrt.models import ChildSumTreeLSTM, get
 
 HIDDEN, RATE = 256, 1e-4
 SIZES, LENGTH = (1, 16, 64), 24  # of the layers: sentences, and words in one, on average
@@ -291,6 +296,84 @@ def resets(options: argparse.Namespace) -> None:
         print(f"GRU 256, 128 x 128, 3 % resets: vertexrt.torch to {what}, rate {took}", flush=True)
 
 
+def loops(options: argparse.Namespace) -> None:
+    """Compare a call for each step of an LSTM with resets to one call for all."""
+    torch, vt = import_module("torch"), import_module("vertexrt.torch")
+    steps, count, size = 128, 8, 128
+    torch.manual_seed(0)
+    x, marks = torch.randn(steps, count, size), torch.rand(steps, count) < 0.02
+    theirs, ours = torch.nn.LSTM(size, size), vt.LSTM(size, size)
+    whole = vt.Recurrent(vrt.nn.LSTMCell(size, size), size, state={"h": size, "c": size})
+    ours.load_state_dict(theirs.state_dict())
+    whole.load_state_dict({n.removesuffix("_l0"): p for n, p in theirs.state_dict().items()})
+    keep, start = (~marks).float()[:, None, :, None], torch.zeros(count, size)
+
+    def by_steps(layer: Any) -> Any:
+        found, (h, c) = [], (start[None], start[None])
+        for t in range(steps):
+            out, (h, c) = layer(x[t : t + 1], (h * keep[t], c * keep[t]))
+            found.append(out)
+        return torch.cat(found)
+
+    def train(way: Callable[[], Any]) -> Any:
+        found = way()
+        found.square().sum().backward()
+        return found.detach()
+
+    ways: dict[str, Callable[[], Any]] = {
+        "a step a call, torch.nn.LSTM": lambda: train(lambda: by_steps(theirs)),
+        "a step a call, vertexrt.torch.LSTM": lambda: train(lambda: by_steps(ours)),
+        "one call, vertexrt.torch.Recurrent": lambda: train(
+            lambda: whole(x, (start, start), marks)[0]
+        ),
+    }
+    expected = ways["a step a call, torch.nn.LSTM"]()
+    for way in ways.values():
+        assert torch.allclose(way(), expected, atol=1e-5)
+    took = seconds_in_turn(ways, options.rounds)
+    first, *names = ways
+    for name in names:
+        rate = ratio_text(took[first], took[name])
+        print(f"LSTM 128, 128 x 8, resets: {name} to {first}, rate {rate}", flush=True)
+
+
+def convert(options: argparse.Namespace) -> None:
+    """Compare graphs that are converted before every step to graphs that were converted once."""
+    torch, rng = import_module("torch"), np.random.default_rng(0)
+
+    class Data(SimpleNamespace):
+        """What has the documented attributes of a `Data` of PyTorch Geometric."""
+
+        def keys(self) -> list[str]:
+            return list(vars(self))
+
+        def __getitem__(self, name: str) -> Any:
+            return getattr(self, name)
+
+    def data(size: int) -> Data:
+        ends = torch.stack([torch.arange(size - 1), torch.arange(1, size)])
+        word, label = (torch.from_numpy(rng.integers(0, n, size)) for n in (50, 2))
+        return Data(edge_index=ends, word=word, label=label, num_nodes=size)
+
+    pool = [data(int(rng.integers(10, 30))) for _ in range(64)]
+    model = ChildSumTreeLSTM(vocab=50, classes=2, embed=64, hidden=64)
+    net = vrt.compile(model, device="cpu", threads=1, seed=1)
+    optimizer = vrt.Adam(lr=1e-3)
+
+    def graphs() -> vrt.GraphBatch:
+        found = [vrt.data.from_pyg(each, ["word", "label"]) for each in pool]
+        return vrt.GraphBatch.from_graphs(found)
+
+    once = graphs()
+
+    def step(batch: vrt.GraphBatch) -> None:
+        net.step(batch, optimizer)
+
+    pair = (lambda: step(graphs())), (lambda: step(once.take(rng.permutation(64))))
+    took = ratio_of(pair, options.rounds)
+    print(f"Tree-LSTM 64, 64 graphs: converted once to before every step, rate {took}", flush=True)
+
+
 def main() -> None:
     """Read the options, compare."""
     text = CommandOption("--text FILE", PATH, "", "with a sentence a line, for its lengths")
@@ -304,13 +387,14 @@ def main() -> None:
         batch=(1, 16, 64, 256),
         size=512,
         rounds=5,
-        parts=("trees", "layers", "resets"),
+        parts=("trees", "layers", "resets", "loops", "convert"),
     )
     torch = import_module("torch")
     torch.set_num_threads(1)
     import_module("benchmarks.peers.float32").only_float32(options.device)
+    parts = {each.__name__: each for each in (trees, layers, resets, loops, convert)}
     for part in options.parts:
-        {"trees": trees, "layers": layers, "resets": resets}[part](options)
+        parts[part](options)
 
 
 if __name__ == "__main__":
