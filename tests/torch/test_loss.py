@@ -185,6 +185,23 @@ def test_twice_and_no_second_derivative() -> None:
         penalty.backward()
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_second_derivatives_by_parameters_and_programs_of_pytorch_are_refused() -> None:
+    mine, batch = module(), vt.BatchTensors.of(trees())
+    weights = [each for each in mine.parameters() if each.requires_grad]
+    found = torch.autograd.grad(mine.loss(batch), weights, create_graph=True, allow_unused=True)
+    with pytest.raises(UsageError, match="differentiate twice"):
+        torch.autograd.grad(sum(each.sum() for each in found if each is not None), weights)
+    layer, x = vt.GRU(3, 2), torch.ones(4, 1, 3)
+    for each, given in ((mine, batch), (layer, x)):
+        with pytest.raises(UsageError, match="have no such form; give the weights of a layer"):
+            torch.export.export(each, (given,), strict=False)
+    with pytest.raises(UsageError, match=r"in torch.export or torch.jit.trace"):
+        torch.jit.trace(layer, (x,))
+    with pytest.raises(RuntimeError, match="a layer that is exported"):
+        torch.export.export(layer, (x,), strict=True)
+
+
 def test_frozen_parameters_and_none_at_all() -> None:
     mine, batch = module(), trees()
     wanted = torch.autograd.grad(mine.loss(batch), mine.get_parameter("cell.bias"))

@@ -45,7 +45,16 @@ Array = np.ndarray[Any, Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
 MOST_HELD = 1 << 16  # bytes of the real pulls that are no tensors, of a run that is kept with them
 FIRST = "gradients by backward() and torch.autograd.grad"
+NO_EXPORT = (
+    "networks, whose operations follow the structure of the input, have no such form",
+    "give the weights of a layer to torch.nn's by load_state_dict, or write `vertexrt export`",
+)
+NOT_IN_GRAPHS = (
+    "[torch] a layer of vertexrt in a graph of PyTorch's; a call outside of it; leave fullgraph "
+    "out, and give the weights of a layer that is exported to torch.nn's by load_state_dict."
+)
 in_transform = torch._C._are_functorch_transforms_active
+is_exporting = getattr(torch.compiler, "is_exporting", lambda: False)  # since PyTorch 2.7
 is_batch = torch._C._functorch.is_legacy_batchedtensor  # of `is_grads_batched`, as a tensor
 
 
@@ -414,7 +423,7 @@ class Evaluate(FirstOrder):
         """Evaluate a network, given its parameters, then pulls."""
         found, count = asked.evaluate(given), len(asked.call.outputs)
         if asked.call.keep:
-            ctx.asked = asked
+            ctx.asked, ctx.given = asked, [each for each in given if each.requires_grad]
             ctx.save_for_backward(*(found[count:] or given))
             ctx.set_materialize_grads(False)
         return tuple(found[:count])
@@ -429,7 +438,9 @@ class Evaluate(FirstOrder):
                 return _each_of_batch(ctx, d_outputs)
         saved = ctx.saved_tensors
         if torch.is_grad_enabled():  # their derivatives are asked for, and refused, later
-            later = torch.empty(0, requires_grad=True)
+            later = torch.zeros((), requires_grad=True)
+            for each in ctx.given:  # whatever they are asked of
+                later = later + each.sum()
             return None, *WayBackOf.apply(ctx.asked, later, *d_outputs, *saved)
         return None, *ctx.asked.gradients(d_outputs, saved)
 
@@ -493,8 +504,11 @@ def evaluate(
         sparse, reduction: of `Call`; rows: of `Pass`, by default of all vertices. Inside of
             compilers there is `reduction` alone.
     Returns: the outputs, and what else comes after them.
-    Raises: UsageError and PullError, where the batch, pulls or parameters do not fit.
+    Raises: UsageError and PullError, where the batch, pulls or parameters do not fit; UsageError in
+        an export or a trace of PyTorch's.
     """
+    if is_exporting() or torch._C._is_tracing():
+        raise UsageError.at("torch", "a network in torch.export or torch.jit.trace", *NO_EXPORT)
     compiling = torch.compiler.is_compiling()
     graphs = None if compiling else graphs_in(batch)
     device, dtype, grad = bound.device, bound.dtype, torch.is_grad_enabled()
@@ -532,6 +546,8 @@ def outside_graphs(function: Function) -> Function:
 
     @wraps(function)
     def choose(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            torch._dynamo.graph_break(msg=NOT_IN_GRAPHS)
         return (apart if "torch._dynamo" in sys.modules else function)(*args, **kwargs)
 
     return cast("Function", choose)
