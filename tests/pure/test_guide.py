@@ -7,6 +7,7 @@ import contextlib
 import io
 import json
 import re
+import runpy
 import shlex
 from importlib.util import find_spec
 from pathlib import Path
@@ -63,8 +64,10 @@ def test_pages_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @each_page
-def test_pages_have_a_picture(page: Path) -> None:
-    assert re.search(r"!\[[^\]]+\]\(\S+\.(?:svg|png)\)", page.read_text(encoding="utf-8"))
+def test_pages_have_a_picture_that_is_what_the_script_draws(page: Path) -> None:
+    (name,) = re.findall(r"!\[[^\]]+\]\(pictures/(\S+)\.svg\)", page.read_text(encoding="utf-8"))
+    drawn = runpy.run_path(str(page.parents[1] / "make_pictures.py"))["DRAWINGS"][name]()
+    assert drawn == (page.parent / "pictures" / f"{name}.svg").read_text(encoding="utf-8")
 
 
 def assert_prints(printed: str, shown: str) -> None:
