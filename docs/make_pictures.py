@@ -408,6 +408,24 @@ def _recipes() -> Picture:
 
 
 @drawing
+def _generation() -> Picture:
+    p = Picture(720, 190)
+    for k, (word, chosen) in enumerate((("<begin>", "the"), ("the", "film"), ("film", "<end>"))):
+        x = 80 + 210 * k
+        p.box(x, 75, 90, 44, "one step", LEVELS[k])
+        p.text(x + 45, 165, word)
+        p.arrow((x + 45, 150), (x + 45, 121))
+        p.arrow((x + 45, 75), (x + 45, 52))
+        p.text(x + 45, 38, chosen, bold=True)
+        if k < 2:
+            p.arrow((x + 90, 97), (x + 208, 97))
+            p.text(x + 120, 86, "state", size=11)
+            p.line([(x + 75, 38), (x + 160, 38), (x + 160, 165), (x + 225, 165)], dashed=True)
+    p.text(360, 14, "the word that is chosen is the input of the next step", colour=LINE)
+    return p
+
+
+@drawing
 def _pytorch() -> Picture:
     p = Picture(720, 165)
     line = r"resets: {} to a step a call, torch.nn.LSTM, rate\s+([\d.]+)"
