@@ -2,7 +2,8 @@
 
 Run: python examples/halting.py
 Source: Graves 2016. The chain has as many vertices as there may be steps; what is left of the
-probability to halt weighs each of them, and the last one takes the rest.
+probability to halt weighs each of them, and the last one takes the rest. The paper has 64 inputs,
+and trains for days; four are learned in a second, and need few steps.
 """
 
 from __future__ import annotations
@@ -56,6 +57,10 @@ def main(steps: int = 200) -> float:
     share = net(batch)["share"].reshape(-1, STEPS)
     used = (share * np.arange(1, STEPS + 1)).sum(axis=1).mean()
     print(f"loss: {losses[0]:.3f}, then {losses[-1]:.3f}; halts after {used:.1f} steps")
+    last = batch.pulls["last"] == 1.0
+    target = batch.pulls["target"]
+    right = np.sign(net(batch)["output"][last]) == target.table[target.index[last]]
+    print(f"parities that are right: {right.mean():.0%}")
     return losses[-1] / losses[0]
 
 

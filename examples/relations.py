@@ -73,6 +73,8 @@ def main(steps: int = 100) -> float:
     net, optimizer = vrt.compile(RelationNet(), seed=0), vrt.Adam(lr=0.01)
     losses = [net.step(batch, optimizer) for _ in range(steps)]
     print(f"loss of a graph: {losses[0]:.3f} at first, {losses[-1]:.4f} after {steps} steps")
+    unseen = vrt.GraphBatch.from_graphs([graph(rng) for _ in range(80)])
+    print(f"of graphs not seen before: {net(unseen)['loss'].sum() / len(unseen):.4f}")
     return losses[-1] / losses[0]
 
 
