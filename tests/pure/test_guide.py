@@ -18,6 +18,7 @@ import pytest
 
 import vertexrt as vrt
 from vertexrt.cli.main import main
+from vertexrt.cli.options import parse
 
 GUIDE = sorted((Path(__file__).resolve().parents[2] / "docs" / "guide").glob("*.md"))
 BLOCK = re.compile(r"```python\n(.+?)```\n(?:\n```text\n(.+?)```)?", re.DOTALL)
@@ -61,6 +62,12 @@ def test_pages_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert sum(right) > 0.95 * len(right)
     if page.stem == "from-other-libraries":
         assert_gradients_are_differences(names)
+
+
+@each_page
+def test_commands_are_understood(page: Path) -> None:
+    for line in commands_of(page):
+        parse(shlex.split(line))
 
 
 @each_page
