@@ -1,15 +1,9 @@
-"""The pages of the guide run as they stand, block after block, and print what they show.
+"""The pages of the guide run as they stand, block after block, and print what they show."""
 
-A block of Python that prints is followed by a block of text, which is what it printed.
-"""
-
-import contextlib
-import io
 import json
 import re
 import runpy
 import shlex
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +14,12 @@ import vertexrt as vrt
 from vertexrt.cli.main import main
 from vertexrt.cli.options import parse
 
-GUIDE = sorted((Path(__file__).resolve().parents[2] / "docs" / "guide").glob("*.md"))
-BLOCK = re.compile(r"```python\n(.+?)```\n(?:\n```text\n(.+?)```)?", re.DOTALL)
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+GUIDE = sorted((DOCS / "guide").glob("*.md"))
+BLOCKS = runpy.run_path(str(DOCS / "fill_guide.py"))
+PICTURES = runpy.run_path(str(DOCS / "make_pictures.py"))["DRAWINGS"]
+commands_of = BLOCKS["commands_of"]
 each_page = pytest.mark.parametrize("page", GUIDE, ids=lambda page: page.stem)
-
-
-def commands_of(page: Path) -> list[str]:
-    """Return the words after `vertexrt` of the commands that a page shows, whole."""
-    text = page.read_text(encoding="utf-8").replace("\\\n", "")
-    return re.findall(r"^    vertexrt (.+)$", text, flags=re.MULTILINE)
 
 
 @each_page
@@ -38,19 +29,8 @@ def test_pages_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.chdir(tmp_path)  # where pages that show files write them
     monkeypatch.syspath_prepend(tmp_path)  # and import them from
     names: dict[str, Any] = {}
-    if page.stem == "command-line":
-        for line in commands_of(page):
-            if line.startswith(("new ", "train my_model.py:")) or " exported" in line:
-                assert main(shlex.split(line)) == 0
-    for number, (block, shown) in enumerate(BLOCK.findall(page.read_text(encoding="utf-8"))):
-        if "import torch" in block and find_spec("torch") is None:
-            continue  # what follows it runs without
-        named = re.match(r"# (\w+\.py)\n", block)  # else a file so that messages show its lines
-        path = tmp_path / (named[1] if named else f"block_{number}.py")
-        path.write_text(block, encoding="utf-8")
-        with contextlib.redirect_stdout(io.StringIO()) as printed:
-            exec(compile(block, str(path), "exec"), names)
-        assert_prints(printed.getvalue(), shown)
+    for _, shown, printed in BLOCKS["run"](page, names):
+        assert_prints(printed, shown)
     if page.stem == "first-network":
         for line in commands_of(page):
             assert main(shlex.split(line)) == 0
@@ -73,8 +53,7 @@ def test_commands_are_understood(page: Path) -> None:
 @each_page
 def test_pages_have_a_picture_that_is_what_the_script_draws(page: Path) -> None:
     (name,) = re.findall(r"!\[[^\]]+\]\(pictures/(\S+)\.svg\)", page.read_text(encoding="utf-8"))
-    drawn = runpy.run_path(str(page.parents[1] / "make_pictures.py"))["DRAWINGS"][name]()
-    assert drawn == (page.parent / "pictures" / f"{name}.svg").read_text(encoding="utf-8")
+    assert PICTURES[name]() == (DOCS / f"guide/pictures/{name}.svg").read_text(encoding="utf-8")
 
 
 def assert_prints(printed: str, shown: str) -> None:
