@@ -123,6 +123,15 @@ def test_a_module_moves() -> None:
 
 
 @gpu
+def test_tensors_of_a_batch_move_as_training_loops_move_them() -> None:
+    require("cuda")
+    mine, given = vt.Module(vrt.compile(Node(), device="cuda", seed=2)), trees(4)
+    moved = vt.BatchTensors(each.to("cuda") for each in vt.BatchTensors.of(given))
+    expected = mine(given)["h"]
+    assert_near(mine(moved)["h"][moved.roots], expected[given.roots].double())
+
+
+@gpu
 def test_streams_wait_for_each_other() -> None:
     require("cuda")
     mine, batch = vt.Module(vrt.compile(Node(), device="cuda", seed=2)), trees(4)
