@@ -507,9 +507,9 @@ def evaluate(
     Raises: UsageError and PullError, where the batch, pulls or parameters do not fit; UsageError in
         an export or a trace of PyTorch's.
     """
-    if is_exporting() or torch._C._is_tracing():
-        raise UsageError.at("torch", "a network in torch.export or torch.jit.trace", *NO_EXPORT)
     compiling = torch.compiler.is_compiling()
+    if is_exporting() or (not compiling and torch._C._is_tracing()):
+        raise UsageError.at("torch", "a network in torch.export or torch.jit.trace", *NO_EXPORT)
     graphs = None if compiling else graphs_in(batch)
     device, dtype, grad = bound.device, bound.dtype, torch.is_grad_enabled()
     given, wanted = [*parameters], []
