@@ -102,24 +102,23 @@ def new_arguments(most: int) -> Array:
 
 
 @compiled
-def launch_each(
-    launch_address: int, function: int, blocks: Array, threads: int, stream: int, arguments: Array
-) -> int:
-    """Launch a kernel that takes one struct, several times: no signal comes between.
+def launch_each(launch_address: int, stream: int, packed: Array) -> int:
+    """Launch kernels that take one struct each, one after the other: no signal comes between.
 
     Args:
-        blocks: int64 [launches], of each; of none there is nothing to do.
-        arguments: int64 [launches, *], the structs.
+        packed: int64 [*], of each of them its function, blocks, threads of each, how many words its
+            struct has, and these; of no blocks there is nothing to do.
     Returns: the driver's error.
     """
-    size, code = arguments.shape[1], 0
-    given = new_arguments(size)
-    given[SIZE] = 8 * size
-    for k in range(len(blocks)):
-        for word in range(size):
-            given[FIRST_ARGUMENT + word] = arguments[k, word]
-        if blocks[k] > 0 and code == 0:
-            grid = Blocks(blocks[k], 1, threads)
+    given, at, code = new_arguments(len(packed)), 0, 0
+    while at < len(packed) and code == 0:
+        function, blocks, threads, size = packed[at], packed[at + 1], packed[at + 2], packed[at + 3]
+        at += 4
+        given[FIRST_ARGUMENT : FIRST_ARGUMENT + size] = packed[at : at + size]
+        given[SIZE] = 8 * size
+        at += size
+        if blocks > 0:
+            grid = Blocks(blocks, 1, threads)
             code = launch_kernel(launch_address, function, grid, stream, given.ctypes.data, 0)
     given[SIZE] = 0  # it lives until here
     return int(code)

@@ -199,7 +199,9 @@ class DeviceGradients:
     def nothing(self, number: int) -> DeviceFlat:
         """Return the gradients of a share without a graph."""
         flat, packed = self.share(number, False)
-        self._session.launch_one("pack_kernel", packed.blocks, THREADS, packed.words + NO_LOSSES)
+        words = packed.words + NO_LOSSES
+        session = self._session
+        session.launch_each([session.kernel("pack_kernel", packed.blocks, THREADS, words)])
         return flat
 
     def joined(self, parts: Sequence[DeviceFlat], told_to: int) -> Joined:
@@ -248,5 +250,6 @@ class DeviceGradients:
 
     def _add(self, to: DeviceFlat, left: DeviceFlat, right: int) -> None:
         """Add arrays; right: its address, or 0."""
-        words = SUM.pack(to.address, left.address, right, to.size)
-        self._session.launch_one("add_kernel", -(-to.size // THREADS), THREADS, words)
+        words, session = SUM.pack(to.address, left.address, right, to.size), self._session
+        blocks = -(-to.size // THREADS)
+        session.launch_each([session.kernel("add_kernel", blocks, THREADS, words)])

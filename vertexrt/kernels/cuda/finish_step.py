@@ -27,12 +27,14 @@ from vertexrt.kernels.cuda.step_end import (
     pack_finish,
     pack_store,
 )
-from vertexrt.kernels.cuda.taken_rows import TakenRows
 
 Int64 = npt.NDArray[np.int64]
 
 LOSSES = Struct("3qd")  # of update.cu
 FLAGS = Struct("2q")
+MOST_TAKEN = 4  # tensors whose rows a launch copies: `TakenTensors` of update.cu
+NO_ROWS = (0,) * (6 * MOST_TAKEN)
+pack_taken = Struct(f"{len(NO_ROWS)}q").pack
 NO_LOSSES = bytes(LOSSES.size)
 
 
@@ -51,154 +53,138 @@ class Joined(NamedTuple):
     rows: int
 
 
-class StepFinish:
-    """The end of a step, which is launched after it: the loss, the norm, the update of each group.
+def end_words(session: Session, e: StepEnd, weight: int, addresses: Int64) -> tuple[bytes, bytes]:
+    """Return `Store` and `Finish` of update.cuh for the end of a step.
 
     Args:
         weight: address of the weights of rows; addresses: of `Session.stage`.
-        ending: None, where a run is no step.
-    Attributes:
-        store, finish: `Store` and `Finish` of update.cuh.
     """
+    pieces = make_room(session, e)
+    store = _store(session, addresses, (0, len(e.starts)), e.scalars, _dense(session, e), e.told)
+    return store, pack_finish(
+        session.arena.address + e.loss_at * session.dtype.itemsize,
+        weight if e.weighted else 0,
+        session.squares.address,
+        session.found.address,
+        e.rows,
+        pieces if e.clip_norm else 0,
+        e.loss_scale,
+        e.clip_norm,
+    )
 
-    def __init__(
-        self, session: Session, weight: int, addresses: Int64, ending: StepEnd | None
-    ) -> None:
-        self._session, self._addresses, self._ending = session, addresses, ending
-        if ending is None:
-            return
-        e, pieces = ending, make_room(session, ending)
-        self._blocks, self._dense = _blocks(pieces), _dense(session, e)
-        self.store = self._store(0, len(e.starts), e.scalars, self._dense, e.told)
-        self.finish = pack_finish(
-            session.arena.address + e.loss_at * session.dtype.itemsize,
-            weight if e.weighted else 0,
-            session.squares.address,
-            session.found.address,
-            e.rows,
-            pieces if e.clip_norm else 0,
-            e.loss_scale,
-            e.clip_norm,
-        )
 
-    def launch(self, joined: Joined | None = None) -> None:
-        """Launch it.
+def finish_step(
+    session: Session, e: StepEnd, weight: int, addresses: Int64, joined: Joined | None = None
+) -> list[bytes]:
+    """Return launches of the end of a step: the loss, the norm, the update of each group.
 
-        Args:
-            joined: where it is not None, it is joined first. What can be seen of single gradients
-                then is seen on the way.
-        """
-        e, session = self._ending, self._session
-        if e is None:
-            return
-        seen = joined is not None and not e.apart
-        if joined is not None:
-            self._join(joined, e)
-        what = ["update"]
-        if e.clip_norm or not seen:  # what clips gradients and decides whether the step counts
-            if e.clip_value:
-                clamp = self._store(0, len(e.starts), (e.clip_value,), self._dense)
-                session.launch_one("clamp_kernel", self._blocks, THREADS, clamp)
-            if e.clip_norm and not seen:
-                session.launch_one("sum_squares_kernel", self._blocks, THREADS, self.store)
-            session.launch_one("finish_step_kernel", 1, SUMMERS, self.finish)
-            what = ["check", "update"]
-        parts = [self._store(g.first, g.ranges, g.scalars, 0, e.told) for g in e.groups]
-        blocks = [_blocks(g.ranges) for g in e.groups] or [self._blocks]
-        stores = np.frombuffer(b"".join(parts or [self.store]), np.int64)
-        for name in what:  # of all groups at once: a step is done, or it is not
-            session.launch_words(f"{name}_{e.rule.name}", blocks, THREADS, stores)
+    Args:
+        weight, addresses: of `end_words`.
+        joined: where it is not None, it is joined first. What can be seen of single gradients then
+            is seen on the way.
+    """
+    store, finish = end_words(session, e, weight, addresses)
+    ranges, dense = (0, len(e.starts)), _dense(session, e)
+    blocks, seen = _blocks(-(-dense // PIECE) + len(e.starts)), joined is not None and not e.apart
+    found, what = [] if joined is None else [_join(session, e, store, joined)], ["update"]
+    if e.clip_norm or not seen:  # what clips gradients and decides whether the step counts
+        if e.clip_value:
+            clamp = _store(session, addresses, ranges, (e.clip_value,), dense)
+            found.append(session.kernel("clamp_kernel", blocks, THREADS, clamp))
+        if e.clip_norm and not seen:
+            found.append(session.kernel("sum_squares_kernel", blocks, THREADS, store))
+        found.append(session.kernel("finish_step_kernel", 1, SUMMERS, finish))
+        what = ["check", "update"]
+    stores = [
+        (_blocks(count), _store(session, addresses, (first, count), scalars, 0, e.told))
+        for first, count, scalars in e.groups
+    ]
+    for name in what:  # of all groups at once: a step is done, or it is not
+        for own, words in stores or [(blocks, store)]:
+            found.append(session.kernel(f"{name}_{e.rule.name}", own, THREADS, words))
+    return found
 
-    def _join(self, joined: Joined, e: StepEnd) -> None:
-        """Launch what joins, and unless the end is apart sums squares, or checks."""
-        session, store = self._session, self.store
-        if e.groups:  # whose ranges are not those that are packed
-            given = 0, joined.rows, e.scalars, session.dense
-            store = self._store(*given, addresses=joined.addresses)
-        flags = FLAGS.pack(not e.apart and e.clip_norm > 0, not e.apart and not e.clip_norm)
-        blocks = 1 + _blocks(-(-session.dense // PIECE) + joined.rows)
-        words = store + joined.words + flags + joined.told
-        session.launch_one(f"join_{e.rule.name}", blocks, THREADS, words)
 
-    def _store(
-        self,
-        first: int,
-        count: int,
-        scalars: tuple[float, ...],
-        dense: int,
-        told: int = 0,
-        addresses: Int64 | None = None,
-    ) -> bytes:
-        """Return `Store` of update.cuh.
+def _join(session: Session, e: StepEnd, store: bytes, joined: Joined) -> bytes:
+    """Return the launch that joins, and unless the end is apart sums squares, or checks."""
+    if e.groups:  # whose ranges are not those that are packed
+        store = _store(session, joined.addresses, (0, joined.rows), e.scalars, session.dense)
+    flags = FLAGS.pack(not e.apart and e.clip_norm > 0, not e.apart and not e.clip_norm)
+    blocks = 1 + _blocks(-(-session.dense // PIECE) + joined.rows)
+    words = store + joined.words + flags + joined.told
+    return session.kernel(f"join_{e.rule.name}", blocks, THREADS, words)
 
-        Args:
-            first, count: of ranges; dense: see `_dense`; told: of `StepEnd`.
-            addresses: of starts and widths, where they are not those of the step.
-        """
-        session, dense_pieces = self._session, -(-dense // PIECE)
-        starts, widths = map(int, (self._addresses if addresses is None else addresses)[:2])
-        return pack_store(
-            session.values.address,
-            session.gradients.address,
-            session.moments.address if session.moments else 0,
-            starts + first * NO_STARTS.itemsize,
-            widths + first * NO_WIDTHS.itemsize,
-            session.squares.address,
-            session.found.address,
-            told,
-            session.trained,
-            dense,
-            dense_pieces,
-            dense_pieces + count,
-            *scalars,
-            *NO_SCALARS[len(scalars) :],
-        )
+
+def _store(
+    session: Session,
+    addresses: Int64,
+    ranges: tuple[int, int],
+    scalars: tuple[float, ...],
+    dense: int,
+    told: int = 0,
+) -> bytes:
+    """Return `Store` of update.cuh.
+
+    Args:
+        addresses: of starts and widths; ranges: the first, and how many.
+        dense: see `_dense`; told: of `StepEnd`.
+    """
+    (first, count), pieces = ranges, -(-dense // PIECE)
+    return pack_store(
+        session.values.address,
+        session.gradients.address,
+        session.moments.address if session.moments else 0,
+        int(addresses[0]) + first * NO_STARTS.itemsize,
+        int(addresses[1]) + first * NO_WIDTHS.itemsize,
+        session.squares.address,
+        session.found.address,
+        told,
+        session.trained,
+        dense,
+        pieces,
+        pieces + count,
+        *scalars,
+        *NO_SCALARS[len(scalars) :],
+    )
 
 
 def _blocks(pieces: int) -> int:
     return -(-pieces // PIECES_A_BLOCK)
 
 
-class ResultsLeft:
-    """Launches that leave results of a run in memory of its caller: the loss, and rows of tensors.
+def leave_results(
+    session: Session, run: Run, part: Part, words: Int64, addresses: Int64
+) -> list[bytes]:
+    """Return launches that leave what a part's `to` says: the loss, gradients, rows of tensors.
 
     Args:
         words: of the run; addresses: of `Session.stage`.
     """
-
-    def __init__(self, session: Session, run: Run, words: Int64, addresses: Int64) -> None:
-        self._session, self._run, self._words, self._addresses = session, run, words, addresses
-        self._taken: TakenRows | None = None
-
-    def launch(self, part: Part) -> None:
-        """Launch them."""
-        loss, packed, (places, to) = part.to.loss, part.to.packed, part.to.copies
-        if loss or packed is not None:
-            losses = self._losses(part)
-            if loss:
-                given = loss.to_bytes(8, byteorder) + losses
-                self._session.launch_one("sum_loss_kernel", 1, SUMMERS, given)
-            if packed is not None:
-                given = packed.words + losses
-                self._session.launch_one("pack_kernel", packed.blocks, THREADS, given)
-        if not places:
-            return
-        session, taken = self._session, self._taken
-        arena = session.arena.address
-        if taken is None or taken.places is not places or taken.arena != arena:
-            rows, real = int(self._addresses[-1]), session.dtype.itemsize
-            taken = self._taken = TakenRows(places, real, arena, rows)
-        taken.launch(session, to)
-
-    def _losses(self, part: Part) -> bytes:
-        """Return `Losses` of update.cu."""
-        session, run = self._session, self._run
-        return LOSSES.pack(
-            session.arena.address + start_of(run, ("push", "loss")) * session.dtype.itemsize,
-            int(self._words[WEIGHT]) if len(run.layout.weight) else 0,
+    to, found, real = part.to, [], session.dtype.itemsize
+    if to.loss or to.packed is not None:
+        losses = LOSSES.pack(
+            session.arena.address + start_of(run, ("push", "loss")) * real,
+            int(words[WEIGHT]) if len(run.layout.weight) else 0,
             run.num_rows,
             part.loss_scale,
         )
+        if to.loss:
+            given = to.loss.to_bytes(8, byteorder) + losses
+            found.append(session.kernel("sum_loss_kernel", 1, SUMMERS, given))
+        if to.packed is not None:
+            given = to.packed.words + losses
+            found.append(session.kernel("pack_kernel", to.packed.blocks, THREADS, given))
+    places, copies = to.copies
+    for k in range(0, len(places), MOST_TAKEN):
+        taken: list[int] = []
+        blocks, own = 0, slice(k, k + MOST_TAKEN)
+        for (first, size, start, length), copy in zip(places[own], copies[own], strict=True):
+            from_, rows = session.arena.address + first * real, int(addresses[-1]) + 4 * start
+            taken += (copy, from_, rows, length * size, size, blocks)
+            blocks += -(-length * size // THREADS)
+        given = pack_taken(*taken, *NO_ROWS[len(taken) :])
+        found.append(session.kernel("take_rows_kernel", blocks, THREADS, given))
+    return found
 
 
 def _dense(session: Session, e: StepEnd) -> int:

@@ -37,7 +37,7 @@ from vertexrt.kernels.cuda.device_gradients import (
     told_bytes,
 )
 from vertexrt.kernels.cuda.device_group import DeviceGroup
-from vertexrt.kernels.cuda.finish_step import StepFinish, let_tell, make_room
+from vertexrt.kernels.cuda.finish_step import finish_step, let_tell, make_room
 from vertexrt.kernels.cuda.flights import Commit, Flight
 from vertexrt.kernels.cuda.session import DeviceArena, Session
 from vertexrt.kernels.cuda.step_end import StepEnd, end_of
@@ -148,7 +148,7 @@ class GroupSteps:
         joined = gradients.joined(parts, address_of(slot.results))
         let_tell(session, slot.found, end)
         commit = launches.begin(update, end)
-        StepFinish(session, 0, updated, end).launch(joined)
+        session.launch_each(finish_step(session, end, 0, updated, joined))
         session.bring(slot, not end.told, ())
         told = slot.results[: told_bytes(group, work)].view(np.float64)
         shared = SharedFlight(devices, ready, told.reshape(group.size, -1), work.same)

@@ -15,8 +15,9 @@ from vertexrt.kernels.cuda.counter_ring import CounterRing
 from vertexrt.kernels.cuda.cuts import launch_apart, pieces_of
 from vertexrt.kernels.cuda.device import Allocation, LaunchStruct
 from vertexrt.kernels.cuda.finish_step import (
-    ResultsLeft,
-    StepFinish,
+    end_words,
+    finish_step,
+    leave_results,
     let_tell,
 )
 from vertexrt.kernels.cuda.overlap import MOST_TILES
@@ -208,12 +209,17 @@ class PersistentLaunch:
             int(addresses[4]) if len(written.child_slot) else 0,
             session.gave_up_at,
         )
-        end = self._end_inside(executable, int(words[WEIGHT]), addresses, ending)
-        arguments = LaunchStruct(orders, *end, words.data)
+        inside, end, weight = NO_ENDING, list[bytes](), int(words[WEIGHT])
+        if ending is not None and ending.apart:
+            end = finish_step(session, ending, weight, addresses)
+        elif ending is not None:
+            rules = executable.writer.rules
+            assert ending.rule in rules, f"a kernel of {rules}, not of {ending.rule}"
+            inside = end_words(session, ending, weight, addresses)
+        arguments = LaunchStruct(orders, *inside, words.data)
         job = arguments.words
         own = job[len(job) - len(words) :]
         lasting = run if run.kept is None else run.bare()
-        left = ResultsLeft(session, lasting, own, addresses)
         held = self._temporaries, self._counters, self._spill, session.zeros
         kernel = self._kernel(executable, path, arguments)
         apart = self._apart(executable, run.layout.table[part.launches], written, own)
@@ -222,9 +228,7 @@ class PersistentLaunch:
         def launch(part: Part) -> None:
             for piece in pieces:
                 piece.launch(kernel, apart)
-            if ending is not None and ending.apart:
-                StepFinish(session, int(own[WEIGHT]), addresses, ending).launch()
-            left.launch(part)
+            session.launch_each(end + leave_results(session, lasting, part, own, addresses))
 
         return ReadyRun(slot, own, launch, job, addresses, held)
 
@@ -262,18 +266,3 @@ class PersistentLaunch:
             self.session.device.check(*found)
 
         return launch
-
-    def _end_inside(
-        self,
-        executable: PersistentExecutable,
-        weight: int,
-        addresses: Int64,
-        ending: StepEnd | None,
-    ) -> tuple[bytes, bytes]:
-        """Return what the kernel itself ends with: nothing, where kernels of their own do it."""
-        if ending is None or ending.apart:
-            return NO_ENDING
-        rules = executable.writer.rules
-        assert ending.rule in rules, f"a kernel of {rules}, not of {ending.rule}"
-        end = StepFinish(self.session, weight, addresses, ending)
-        return end.store, end.finish

@@ -15,7 +15,7 @@ from vertexrt.kernels.cuda.branches import Branches
 from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.device_timeline import record_launch
 from vertexrt.kernels.cuda.executable import CudaExecutable
-from vertexrt.kernels.cuda.finish_step import ResultsLeft, StepFinish, let_tell
+from vertexrt.kernels.cuda.finish_step import finish_step, leave_results, let_tell
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
@@ -53,14 +53,15 @@ def ready_table(
     let_tell(session, slot.found, ending)
 
     lasting = run if run.kept is None else run.bare()
-    left = ResultsLeft(session, lasting, words, addresses)
     given = lasting, table, words, lookups[:2]
     launch = (
         partial(launch_by_driver, session, *given)
         if branches is None
         else branches.launcher(*given)
     )
-    end = StepFinish(session, int(words[WEIGHT]), addresses, ending)
+    end: list[bytes] = []
+    if ending is not None:
+        end = finish_step(session, ending, int(words[WEIGHT]), addresses)
 
     def launch_rows() -> None:
         session.device.check(*launch())
@@ -70,8 +71,7 @@ def ready_table(
             replay.launch(session, words, launch_rows)
         else:
             launch_rows()
-        end.launch()
-        left.launch(part)
+        session.launch_each(end + leave_results(session, lasting, part, words, addresses))
 
     return ReadyRun(slot, words, launch_all, words, addresses, (session.zeros,))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from struct import Struct
 from typing import Any, cast
 
 import numpy as np
@@ -40,6 +41,7 @@ from vertexrt.kernels.cuda.wide_products import LEAST_SPLIT, load_wide, split_by
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
+LAUNCH = Struct("4q")  # as `calls.launch_each` reads it
 COUNTERS = 4 * LIMITS.counters  # bytes of those of a stream
 TEMPORARY, ZERO, ARRIVED_AT = range(len(ADDRESSES))
 
@@ -317,19 +319,15 @@ class Session:
         words[ARRIVED_AT] = self._arrived.address
         return words
 
-    def launch_one(self, name: str, blocks: int, threads: int, arguments: bytes) -> None:
-        """Launch a kernel of the end of a step, which takes one struct."""
-        self.launch_words(name, [blocks], threads, np.frombuffer(arguments, np.int64))
+    def kernel(self, name: str, blocks: int, threads: int, struct: bytes) -> bytes:
+        """Return a launch of a kernel that takes one struct, for `launch_each`."""
+        return LAUNCH.pack(self._functions[name], blocks, threads, len(struct) // 8) + struct
 
-    def launch_words(self, name: str, blocks: Sequence[int], threads: int, words: Int64) -> None:
-        """Launch it, given the words of its struct, or of several that are launched at once.
-
-        Args:
-            blocks: of each; of none there is nothing to do.
-        """
-        calls, function = self.device.calls, self._functions[name]
-        given = np.array(blocks, np.int64), threads, calls.stream, words.reshape(len(blocks), -1)
-        self.device.check(launch_each(calls.launch, function, *given), -1, -1)
+    def launch_each(self, launches: Sequence[bytes]) -> None:
+        """Launch kernels of the end of a step, all of them at once: no signal comes between."""
+        if launches:
+            packed, calls = np.frombuffer(b"".join(launches), np.int64), self.device.calls
+            self.device.check(launch_each(calls.launch, calls.stream, packed), -1, -1)
 
 
 class DeviceArena:

@@ -8,7 +8,7 @@ import numpy as np
 
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.update import Update
-from vertexrt.kernels.cuda.finish_step import StepFinish, let_tell
+from vertexrt.kernels.cuda.finish_step import finish_step, let_tell
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import FOUND, Found, StepEnd, end_of
 
@@ -33,7 +33,7 @@ def update_apart(
     let_tell(session, found.view(np.float64), end)
     begin(end)
     ranges_at = np.array((starts, starts + end.starts.nbytes), np.int64)
-    StepFinish(session, 0, ranges_at, end).launch()
+    session.launch_each(finish_step(session, end, 0, ranges_at))
     if not end.told:
         session.device.download(found, session.found.address)
     memory.synchronize()
