@@ -17,7 +17,7 @@ from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import edge_pulls_of, pulls_of
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.graph.owned import INT32
-from vertexrt.graph.pulls import parts_of
+from vertexrt.graph.pulls import TakenPulls, parts_of
 from vertexrt.ir.ops import FIRST_OF_GRAPH
 from vertexrt.ir.passes.specialise import MOST_SLOTS
 from vertexrt.ir.program import Node, Program, Pull
@@ -36,6 +36,8 @@ class Reader:
         pulls: integers first, then real ones, each in the order of declaration.
         numbers: int64 [pulls] which declaration each is.
         is_used: [pulls] whether it reads them; used: int64, the places of those that it reads.
+        plain: [pulls] what a batch calls integers of vertices that it reads; "" for others.
+        reads_integers: it reads some.
         bounds: int64 [pulls, functions] how many values each may take, -1 for any; largest: of
             these.
         reals: the places of real pulls.
@@ -48,17 +50,14 @@ class Reader:
     pulls: tuple[Pull, ...]
     numbers: Array
     is_used: tuple[bool, ...]
+    plain: tuple[str, ...]
     used: Array
     bounds: Array
     largest: int
     reals: tuple[int, ...]
     reads_edges: bool
+    reads_integers: bool
     of_relations: Array
-
-    @property
-    def reads_integers(self) -> bool:
-        """Tell whether a pull that is read is of whole numbers."""
-        return any(self.pulls[k].dtype == "int" for k in self.used)
 
 
 def make_reader(program: Program) -> Reader:
@@ -79,11 +78,15 @@ def make_reader(program: Program) -> Reader:
         pulls,
         np.array(numbers, np.int64),
         tuple(pull.name in names for pull in pulls),
+        tuple(
+            p.name if p.name in names and p.dtype == "int" and not p.of_edges else "" for p in pulls
+        ),
         np.array([k for k, pull in enumerate(pulls) if pull.name in names], np.int64),
         most,
         int(most.max(initial=0)),
         tuple(k for k, pull in enumerate(pulls) if pull.dtype != "int"),
         program.reads_edges,
+        any(pull.dtype == "int" and pull.name in names for pull in pulls),
         relations,
     )
 
@@ -155,9 +158,14 @@ def read_inputs(
     edges, edge_of = NO_EDGES, structure.edge_of  # of the batch those that are read
     if reader.reads_edges:
         edges = np.arange(batch.num_edges, dtype=INT32) if edge_of is None else edge_of
-    index = np.full((len(reader.pulls), count + len(edges)), -1, np.int32)
-    floats: list[Array] = []
+    index = np.empty((len(reader.pulls), count + len(edges)), INT32)
+    if len(edges):
+        index.fill(-1)
+    held, floats = pulls_of(batch), list[Array]()
     for k, pull in enumerate(reader.pulls):
+        name = reader.plain[k]
+        if name and type(held) is TakenPulls and held.copy_numbers(name, index[k, :count]):
+            continue
         own = _read(reader, k, batch)
         if pull.dtype != "int":
             floats.append(

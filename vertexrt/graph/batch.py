@@ -654,8 +654,8 @@ def fields_of(graphs: _Graphs) -> BatchFields:
         of_edge = taken_rows(types.of_edge, edge_ptr, ids, slots)
         types = types._replace(of_vertex=of_vertex, of_edge=of_edge)
     child_ptr, child = whole[: vertices + 1], whole[vertices + 1 :]
-    fields = fields._replace(child_ptr=child_ptr, child=child, types=types)
-    graphs._fields = fields
+    known, _, _, pulls, _, edge_pulls = fields
+    fields = graphs._fields = BatchFields(known, child_ptr, child, pulls, types, edge_pulls)
     return fields
 
 

@@ -165,6 +165,14 @@ class TakenPulls(Mapping[str, PullValue]):
             found = self._found.setdefault(name, found)  # of several threads, the first one's
         return found
 
+    def copy_numbers(self, name: str, to: Array) -> bool:
+        """Copy whole numbers of each to int32 [count]; False, where they are none, or were read."""
+        value = None if name in self._found else self._of.get(name)
+        if type(value) is not np.ndarray or value.dtype is not INT32 or value.ndim > 1:
+            return False
+        take_rows(to, value, *self._which[:2])
+        return True
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._of)
 
