@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vertexrt.kernels.cuda.lookups import sort_lookups
+from vertexrt.scheduler.rows import EDGE_ORDER, ORDER
 
 TABLE_ROWS = 7
 Segments = list[tuple[int, list[int]]]
@@ -19,12 +20,13 @@ def sorted_by(lists: list[list[int]], padded: bool) -> tuple[list[Segments], tup
     table = np.zeros((len(lists), 6), np.int64)
     table[:, 1], table[:, 2] = sizes, ends - sizes
     words = np.array([w for each in lists for w in each], np.int32)
-    orders = np.arange(len(words), dtype=np.int32), np.zeros(0, np.int32)
+    order, extents = np.arange(len(words), dtype=np.int32), np.zeros((EDGE_ORDER + 1, 2), np.int64)
+    extents[ORDER] = 0, len(words)
     reads = np.array([0, 1], np.int64), np.zeros(1, np.int64)
     seen = np.full(TABLE_ROWS, -1, np.int32)
     rows = np.zeros(0, np.int32)
     ptr, at, word, first, member = sort_lookups(
-        table, reads, words[None], orders, rows, seen, padded
+        table, reads, words[None], (order, extents), rows, seen, padded
     )
     assert (seen == -1).all()
     found: list[Segments] = []

@@ -126,7 +126,7 @@ class Inputs:
     @property
     def lent(self) -> bool:
         """Tell whether a real pull is an array of a caller's on a GPU."""
-        return any(isinstance(table, DeviceRows) for table in self.floats)
+        return bool(self.floats) and any(isinstance(table, DeviceRows) for table in self.floats)
 
     @property
     def float_index(self) -> Array:

@@ -192,8 +192,8 @@ class CudaExecutor:
         if stays:
             self.launch_between(run, part)
             return Outputs(left.arrays)
-        given = self._given.take(sum([size for _, size in left.pieces]))
-        slot = self._launch(run, part, None, left.pieces, given)
+        given = self._given.take(left.size)
+        slot = self._launch(run, part, None, left.size, given)
         known = len(self.failures)
         self._calls += 1
         number = self._calls
@@ -293,16 +293,16 @@ class CudaExecutor:
         run: Run,
         part: Part,
         ending: StepEnd | None,
-        pieces: Sequence[tuple[int, int]] = (),
+        size: int = 0,
         given: Array | None = None,
     ) -> UploadSlot:
         """Upload and launch, in the order of the caller's stream where it has lent memory.
 
         Args:
-            pieces: of `Session.bring`: rows that the launch copies are on their way to the host.
+            size: bytes of rows that the launch copies on their way to the host.
             given: memory that these are brought to; None for that of the slot.
         """
-        lent = run.inputs.lent or self.copies.shared or bool(part.to.copies.places and not pieces)
+        lent = run.inputs.lent or self.copies.shared or bool(part.to.copies.places and not size)
         if lent:
             self.session.device.follow_caller()
         slot = self._launch_now(run, part, ending)
@@ -314,7 +314,7 @@ class CudaExecutor:
             # What had this memory before may be on its way to the device by a caller's copy.
             self.session.device.follow_caller()
             slot.results = given
-        self.session.bring(slot, ending is not None and not ending.told, pieces)
+        self.session.bring(slot, ending is not None and not ending.told, size)
         if given is not None:
             slot.results = own
         return slot
@@ -402,7 +402,7 @@ class CudaExecutor:
         part = Part(loss_scale=scale, random_seed=seed, to=left.to)
         attempt = Attempt(use, batch, scale, seed, 1, update)
         commit, prepared = self.begin(update, ending), time.perf_counter()
-        slot = self._launch(run, part, ending, left.pieces)
+        slot = self._launch(run, part, ending, left.size)
         wait = partial(self.session.device.wait, slot.event)
         self.model.time_runs(use, batch, runs, start, prepared, wait)
         flight = Flight(slot.event, slot.found, attempt, commit)

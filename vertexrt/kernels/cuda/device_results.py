@@ -26,18 +26,23 @@ class LeftPushes(NamedTuple):
 
     Attributes:
         to: of `Part`; arrays: of the device, by name, that get them.
-        shapes: by name, of those that are brought to the host; pieces: addresses and bytes of all.
+        shapes: by name, of those that are brought to the host; size: bytes of all.
     """
 
     to: Destination
     arrays: Mapping[str, Any]
     shapes: Mapping[str, tuple[int, ...]]
-    pieces: Sequence[tuple[int, int]]
+    size: int
 
-    def read(self, results: Array, dtype: npt.DTypeLike) -> dict[str, Any]:
-        """Return them, given the bytes of all pieces: copies."""
+    def read(self, results: Array, dtype: npt.DTypeLike) -> Mapping[str, Any]:
+        """Return them, given the bytes of those of the host: copies."""
+        if not self.shapes:
+            return self.arrays
         found = views_of(results, self.shapes, dtype)
-        return {name: values.copy() for name, values in found.items()} | dict(self.arrays)
+        return {name: values.copy() for name, values in found.items()}
+
+
+NOTHING = LeftPushes(Destination(), {}, {}, 0)
 
 
 def leave(
@@ -49,7 +54,7 @@ def leave(
         stays: to new arrays of the device.
     """
     if not names:
-        return LeftPushes(Destination(), {}, {}, ())
+        return NOTHING
     if not stays:
         session.take_arena(run)  # whose error says more
     shapes, rows, places = PushPlaces.of(run, [PushRows(name, vertices) for name in names])
@@ -57,14 +62,12 @@ def leave(
         made = [session.device.empty(shape, session.dtype) for shape in shapes]
         copies = RowCopies(places, [at for _, at in made])
         to = Destination(copies=copies, rows=rows)
-        return LeftPushes(to, {n: array for n, (array, _) in zip(names, made, strict=True)}, {}, ())
+        return LeftPushes(to, {n: array for n, (array, _) in zip(names, made, strict=True)}, {}, 0)
     sizes = [math.prod(shape) * session.dtype.itemsize for shape in shapes]
     session.taken = session.memory.scratch(session.taken, sum(sizes))
     at = list(accumulate(sizes[:-1], initial=session.taken.address))
     to = Destination(copies=RowCopies(places, at), rows=rows)
-    return LeftPushes(
-        to, {}, dict(zip(names, shapes, strict=True)), [(at[0], sum(sizes))] if sum(sizes) else ()
-    )
+    return LeftPushes(to, {}, dict(zip(names, shapes, strict=True)), sum(sizes))
 
 
 def views_of(

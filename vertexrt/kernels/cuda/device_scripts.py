@@ -24,7 +24,6 @@ from vertexrt.kernels.cuda.script_rounds import Facts, Launched
 from vertexrt.native.compiled import compiled
 from vertexrt.scheduler.rows import (
     CHILD_ROW,
-    EDGE_ORDER,
     EDGE_PTR,
     EVERY_PTR,
     ORDER,
@@ -157,10 +156,9 @@ def write_all(
     if not GroupPaths(*of_groups).known:
         found = _paths_of(scheduled, known, chosen)
     paths = GroupPaths(*found)
-    order = part_of(indices, extents, ORDER)
     lookup_ptr, lookup_at, word, ptr, row = sort_lookups(
         table, (known.lookups_ptr, known.lookups), scheduled.pulls,
-        (order, part_of(indices, extents, EDGE_ORDER)), scheduled.rows, scheduled.seen, False,
+        (indices, extents), scheduled.rows, scheduled.seen, False,
     )  # fmt: skip
     launched = Launched(
         table, lookup_ptr, lookup_at, known.gradients, chosen.clips, chosen.updates, chosen.wide,

@@ -149,7 +149,7 @@ class GroupSteps:
         let_tell(session, slot.found, end)
         commit = launches.begin(update, end)
         session.launch_each(finish_step(session, end, 0, updated, joined))
-        session.bring(slot, not end.told, ())
+        session.bring(slot, not end.told)
         told = slot.results[: told_bytes(group, work)].view(np.float64)
         shared = SharedFlight(devices, ready, told.reshape(group.size, -1), work.same)
         attempt = work.attempt(call, update)

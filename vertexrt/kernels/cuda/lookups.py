@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vertexrt.native.compiled import compiled
+from vertexrt.scheduler.rows import EDGE_ORDER, ORDER, part_of
 
 Array = np.ndarray[Any, Any]
 
@@ -25,7 +26,7 @@ def sort_lookups(
     table: Array,
     lookups: tuple[Array, Array],
     ints: Array,
-    orders: tuple[Array, Array],
+    schedule: tuple[Array, Array],
     rows: Array,
     seen: Array,
     padded: bool,
@@ -37,14 +38,15 @@ def sort_lookups(
     Args:
         lookups: CSR of the integer pulls that each program's lookups read; -1 - pull for one of
             edges.
-        ints: [pulls, V + E]; orders: order and edge_order of `Schedule`.
+        ints: [pulls, V + E]; schedule: indices and extents, of `number_rows`.
         rows: of launches that take a list.
         seen: int32 [largest index + 1], all -1; left so.
         padded: each lookup has as many segments as rows, the last ones empty, so that what is
             returned has the same size for all batches of a layout.
     Returns: lookup_ptr and lookup_at of `driver.launch`; segment_word, segment_ptr, segment_row.
     """
-    lookups_ptr, pulls = lookups
+    (lookups_ptr, pulls), (indices, extents) = lookups, schedule
+    orders = part_of(indices, extents, ORDER), part_of(indices, extents, EDGE_ORDER)
     total, lookup, longest = _sizes(table, lookups_ptr)
     lookup_ptr = np.zeros(len(table) + 1, np.int64)
     lookup_at = np.zeros(lookup + 1, np.int64)
@@ -103,7 +105,8 @@ def _look_up(
     """Write what each row of a launch looks up, or each edge, and return how many there are.
 
     Args:
-        launch: of the table; number: of the pull; the others as of `sort_lookups`.
+        launch: of the table; number: of the pull; orders: order and edge_order of
+            `Schedule`; the others as of `sort_lookups`.
     """
     order, edge_order = orders
     if number < 0:

@@ -76,8 +76,8 @@ class Replays(RecentUploads[Replay]):
 
     def replay(self, run: Run, part: Part) -> Replay | None:
         """Return where a run goes up to, and what launches it; None, if its layout is new."""
-        size = _bytes_of(run)
-        if not run.layout.came_again or size > MOST_BYTES // LEAST_KEPT:
+        size = _bytes_of(run) if run.layout.came_again else MOST_BYTES
+        if size > MOST_BYTES // LEAST_KEPT:
             return None
         # An upload comes while the run before is under way, so each buffer has a place of its own.
         turn = self._session.buffers.turn

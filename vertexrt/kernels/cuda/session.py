@@ -209,23 +209,21 @@ class Session:
         slot.open = False
         return slot
 
-    def bring(self, slot: UploadSlot, found: bool, pieces: Sequence[tuple[int, int]]) -> UploadSlot:
+    def bring(self, slot: UploadSlot, found: bool, size: int = 0) -> UploadSlot:
         """Ask for what is wanted of a run that was launched.
 
         Args:
             slot: which it was uploaded from.
-            found: what it found is wanted; pieces: addresses, and how many bytes there.
+            found: what it found is wanted; size: bytes of `taken` that are.
         Returns: the slot, whose event comes when the device is done; `found` and `results` are
             valid then.
         """
         if found:
             self.device.download(slot.found_bytes, self.found.address)
-        at, need = 0, sum([size for _, size in pieces])
-        if len(slot.results) < need:
-            slot.results = self.device.pinned(-(-need * 3 // 32) * 16)
-        for address, size in pieces:
-            self.device.download(slot.results[at : at + size], address)
-            at += size
+        if len(slot.results) < size:
+            slot.results = self.device.pinned(-(-size * 3 // 32) * 16)
+        if size:
+            self.device.download(slot.results[:size], self.taken.address)
         return self.uploaded(slot)
 
     def marks(self, largest: int) -> Array:
@@ -237,12 +235,11 @@ class Session:
     def sorted_lookups(self, run: Run, table: Int64, padded: bool = False) -> tuple[Array, ...]:
         """Return what `sort_lookups` does for launches of the batched engine."""
         executable = cast("CudaExecutable", run.ready.executable)
-        schedule = run.layout.schedule
         found: tuple[Array, ...] = sort_lookups(
             table,
             (executable.lookups_ptr, executable.lookups),
             run.inputs.index,
-            (schedule.order, schedule.edge_order),
+            (run.layout.indices, run.layout.extents),
             run.layout.rows,
             self.marks(run.variant.reader.largest),
             padded,

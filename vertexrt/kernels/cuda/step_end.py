@@ -28,7 +28,7 @@ pack_store, pack_finish = STORE.pack, FINISH.pack
 NO_SCALARS = (0.0,) * MOST_SCALARS
 FOUND = 8  # `Record` of processor.cuh
 LOSS, NORM, _, REFUSED, GAVE_UP, GAVE_UP_AT, GAVE_UP_INSTRUCTION, REACHED = range(FOUND)
-UNTOLD = (math.nan, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)  # a loss that is no number is refused
+UNTOLD = np.array([math.nan, *[0.0] * (FOUND - 1)])  # a loss that is no number is refused
 NO_STARTS, NO_WIDTHS = np.zeros(0, np.int64), np.zeros(0, np.int32)
 
 
