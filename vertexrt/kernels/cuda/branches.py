@@ -32,9 +32,9 @@ from vertexrt.kernels.cuda.dependences import (
     touched_rows,
 )
 from vertexrt.kernels.cuda.device import Allocation
-from vertexrt.kernels.cuda.driver import TEMPORARY, extent, launch_step, room_for_arguments
+from vertexrt.kernels.cuda.driver import extent, launch_step, room_for_arguments
 from vertexrt.kernels.cuda.executable import CudaExecutable
-from vertexrt.kernels.cuda.pack import ADDRESSES
+from vertexrt.kernels.cuda.pack import ARRIVED_AT, TEMPORARY
 from vertexrt.kernels.cuda.session import COUNTERS, Session
 from vertexrt.kernels.task_tensors import CHILDREN, PARENTS, tensor_uses
 from vertexrt.native.compiled import compiled
@@ -42,7 +42,6 @@ from vertexrt.script.verify import REPORT
 
 Array = np.ndarray[Any, Any]
 
-ARRIVED_AT = ADDRESSES.index("arrived")
 COLUMNS = 6  # of `Order.pieces`
 LAUNCH, FIRST, END, ON, FIRST_WAIT, END_WAIT = range(COLUMNS)
 

@@ -28,7 +28,7 @@ from vertexrt.kernels.cuda.calls import (
 )
 from vertexrt.kernels.cuda.device import CUBLAS_CODES, SIZE
 from vertexrt.kernels.cuda.launch_limits import LIMITS
-from vertexrt.kernels.cuda.pack import ADDRESSES
+from vertexrt.kernels.cuda.pack import TEMPORARY
 from vertexrt.kernels.cuda.row_text import tensor_word
 from vertexrt.kernels.cuda.steps import (
     CHUNKED,
@@ -59,7 +59,7 @@ STEP_COLUMNS = 26
 PLAIN, TRANSPOSED, OUTER = range(3)  # products: y = x w^T, y = x w, g += d^T x
 BY_ROW, BY_EDGE, IN_TEMPORARY, ROW_OR_TEMPORARY = range(4)  # how an operand's first row is found
 HEAD = 7  # values of `Args` before its words
-TEMPORARY = ADDRESSES.index("temporary")
+
 NOTHING = Temporary(0, 0, 0)
 ROWS_A_PRODUCT = 1 << 14  # of an outer product: sums over more lose digits of float32
 CHUNKS, ROWS_A_CHUNK, ROWS_A_SPLIT = LIMITS.chunks, LIMITS.rows_a_chunk, LIMITS.rows_a_split

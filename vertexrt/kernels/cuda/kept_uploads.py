@@ -16,8 +16,8 @@ from vertexrt.engine.batched import Part, Run
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.kernels.cuda.device import Allocation
 from vertexrt.kernels.cuda.executable import Uploads
-from vertexrt.kernels.cuda.pack import FIXED, SCALE
-from vertexrt.kernels.cuda.session import TEMPORARY, Session
+from vertexrt.kernels.cuda.pack import FIXED, SCALE, TEMPORARY
+from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.upload import ReadyRun, RecentUploads, UploadSlot
 
 Array = np.ndarray[Any, Any]

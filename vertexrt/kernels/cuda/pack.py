@@ -19,6 +19,7 @@ ALIGN = 16  # bytes, of what lies in an upload
 
 # Words that do not belong to a tensor, a parameter or a pull.
 ADDRESSES = ("temporary", "zero", "arrived")
+TEMPORARY, ZERO, ARRIVED_AT = range(len(ADDRESSES))
 INDICES = (
     "rows",
     "order",
@@ -72,12 +73,16 @@ class Places(NamedTuple):
     """Addresses on the device, and the scalars of a run.
 
     Attributes:
-        arena, values, gradients: see `Session`.
+        arena, zero, arrived, values, gradients: see `Session`; temporary: element of the arena
+            where temporaries start.
         room: bytes that are left for real values and seeds, a multiple of ALIGN.
         there: of what batches of a layout have in common, bytes that are on the device already.
     """
 
     arena: int
+    temporary: int
+    zero: int
+    arrived: int
     values: int
     gradients: int
     loss_scale: float
@@ -92,12 +97,14 @@ class PackedUpload(NamedTuple):
     Attributes:
         end: of all; or as a negative number how many bytes are needed, where there are fewer.
         common: end of what batches of a layout have in common; room: where `Places.room` is.
+        words: int64, of the run, but for those of real values and seeds.
         addresses: of starts, of widths, and of what is `more`.
     """
 
     end: int
     common: int
     room: int
+    words: Array
     addresses: Array
 
 
@@ -105,7 +112,7 @@ class _Upload(NamedTuple):
     """Where an upload is packed.
 
     Attributes:
-        pinned: bytes; address: of its twin on the device; words, wanted: of `pack`.
+        pinned: bytes; address: of its twin on the device; wanted: of `pack`; words: it returns.
         there: of `Places`.
     """
 
@@ -120,17 +127,15 @@ class _Upload(NamedTuple):
 def pack(
     pinned: Array,
     address: int,
-    words: Array,
     facts: tuple[Any, ...],
     of_batch: tuple[Any, ...],
     of_run: tuple[Any, ...],
     lists: tuple[Any, ...],
 ) -> PackedUpload:
-    """Copy the arrays that kernels read into a pinned buffer, and write the words of a run.
+    """Copy the arrays that kernels read into a pinned buffer; find the words of a run.
 
     Args:
         pinned: bytes, aligned as ALIGN; address: of its twin on the device.
-        words: int64; ADDRESSES are given, and those of real values and seeds are left as they are.
         facts: [words] whether any kernel reads what a word points to; first element of each
             parameter; how many integer pulls there are; how many edge words it has, and how many
             words of layers after them, which come last.
@@ -141,12 +146,12 @@ def pack(
     batch, run = Arrays(*of_batch), Places(*of_run)
     segments, (starts, widths), more = lists
     wanted, param_at, num_ints, last = facts
-    addresses = np.empty(2 + len(more), np.int64)
+    words, addresses = np.zeros(len(wanted), np.int64), np.empty(2 + len(more), np.int64)
     need = _bytes_of(batch, segments) + ALIGN * len(more) + 8 * starts.size + 4 * widths.size
     for array in more:
         need += 4 * array.size
     if need + run.room > len(pinned):
-        return PackedUpload(-(need + run.room), 0, 0, addresses)
+        return PackedUpload(-(need + run.room), 0, 0, words, addresses)
     upload = _Upload(pinned, address, words, wanted, run.there)
     common = _pack_layout(upload, batch, last)
     end = _put(upload, USER_NUMBER, common, batch.user_number)
@@ -161,12 +166,14 @@ def pack(
         word = first + (k if k < num_ints else len(pulls) - num_ints + k)
         room_at = _put(upload, word, room_at, pulls[k])
     end = _pack_lists(upload, room_at + run.room, lists, addresses)
-    return PackedUpload(end, common, room_at, addresses)
+    return PackedUpload(end, common, room_at, words, addresses)
 
 
 def _write_places(words: Array, batch: Arrays, run: Places, param_at: Array) -> int:
     """Write where tensors, parameters and gradients are; return the word after theirs."""
     size, first, params = batch.weight.itemsize, FIXED + len(batch.base), len(param_at)
+    words[TEMPORARY] = run.arena + run.temporary * size
+    words[ZERO], words[ARRIVED_AT] = run.zero, run.arrived
     for k in range(len(batch.base)):
         words[FIXED + k] = run.arena + batch.base[k] * size
     for k in range(params):

@@ -21,9 +21,9 @@ from vertexrt.kernels.cuda.finish_step import (
     let_tell,
 )
 from vertexrt.kernels.cuda.overlap import MOST_TILES
-from vertexrt.kernels.cuda.pack import WEIGHT
+from vertexrt.kernels.cuda.pack import ARRIVED_AT, TEMPORARY, WEIGHT
 from vertexrt.kernels.cuda.persistent import ORDER_NAMES, ORDERS, PersistentExecutable
-from vertexrt.kernels.cuda.session import ARRIVED_AT, TEMPORARY, Session
+from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import (
     FINISH,
     FOUND,

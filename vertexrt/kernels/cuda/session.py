@@ -27,7 +27,7 @@ from vertexrt.kernels.cuda.device_memory import SMALLER_MODEL, DeviceMemory, amo
 from vertexrt.kernels.cuda.executable import CudaExecutable, Uploads
 from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.lookups import sort_lookups
-from vertexrt.kernels.cuda.pack import ADDRESSES, ALIGN, pack
+from vertexrt.kernels.cuda.pack import ALIGN, pack
 from vertexrt.kernels.cuda.rules import kernels, structs
 from vertexrt.kernels.cuda.step_end import (
     FOUND,
@@ -43,7 +43,6 @@ Int64 = npt.NDArray[np.int64]
 
 LAUNCH = Struct("4q")  # as `calls.launch_each` reads it
 COUNTERS = 4 * LIMITS.counters  # bytes of those of a stream
-TEMPORARY, ZERO, ARRIVED_AT = range(len(ADDRESSES))
 
 
 @cache
@@ -263,58 +262,66 @@ class Session:
         Returns: the slot; the words in the order of `executable.word_names`; addresses of starts
             and widths of an ending, of what is `more`, and of the rows of `Part.to`.
         """
-        slot, words = self.buffers.next(), self._new_words(executable, run.layout.plan.temporary)
-        (segments, more), reals = lists, _reals_of(executable, run, part, words)
-        for_reals = sum([_aligned(array.nbytes) for _, array in reals])
-        facts = executable.wanted, self.param_at, executable.num_ints, executable.last_words
+        slot, reals, for_reals = self.buffers.next(), [], 0
+        if executable.real_words:  # those that are read
+            given = zip(executable.real_words, run.reals(part), strict=False)
+            reals = [(word, array) for word, array in given if executable.wanted[word]]
+            on_host = [array.nbytes for _, array in reals if type(array) is not DeviceRows]
+            for_reals = sum(map(_aligned, on_host))
+        need = executable.zero_elements * self.dtype.itemsize
+        self._zero = self.memory.grown(self._zero, need, zero=True)
+        (segments, more), into = lists, slot if room is None else room
         ends = (NO_STARTS, NO_WIDTHS) if ending is None else (ending.starts, ending.widths)
+        facts = executable.wanted, self.param_at, executable.num_ints, executable.last_words
+        layout = run.layout
         arrays = (  # the fields of `Arrays`
-            run.layout.rows,
-            run.layout.indices,
-            run.layout.extents,
+            layout.rows,
+            layout.indices,
+            layout.extents,
             *run.user_numbers,
-            run.layout.weight,
+            layout.weight,
             run.inputs.index,
-            run.layout.plan.base,
+            layout.plan.base,
         )
         places = (  # the first fields of `Places`
             self.arena.address,
+            layout.plan.temporary,
+            self._zero.address,
+            self._arrived.address,
             self.values.address,
             part.to.gradients or self.gradients.address,
             part.loss_scale,
             part.random_seed,
             for_reals,
         )
-        into = slot if room is None else room
-        facts_of_batch = words, facts, arrays
-        given = (*places, into.there), (segments, ends, (*more, part.to.rows))
-        packed = pack(slot.pinned, into.memory.address, *facts_of_batch, *given)
-        if packed.end < 0 or packed.end > into.memory.size:
-            self.buffers.make_room(slot, room, abs(packed.end))
-            given = (*places, 0), given[1]
-            packed = pack(slot.pinned, into.memory.address, *facts_of_batch, *given)
-        _put_reals((slot.pinned, into.memory.address), packed.room, words, reals)
-        _put_seed_rows(executable, words, part, int(packed.addresses[-1]))
-        slot.open, slot.used = True, packed.end
-        there = into.there
-        self.device.upload_ahead(into.memory.address + there, slot.pinned[there : packed.end])
+        more_lists = segments, ends, (*more, part.to.rows)
+        address, whole = into.memory.address, (facts, arrays)
+        end, common, at, words, addresses = pack(
+            slot.pinned, address, *whole, (*places, into.there), more_lists
+        )
+        if end < 0 or end > into.memory.size:
+            self.buffers.make_room(slot, room, abs(end))
+            address = into.memory.address
+            end, common, at, words, addresses = pack(
+                slot.pinned, address, *whole, (*places, 0), more_lists
+            )
+        for word, array in reals:
+            if type(array) is DeviceRows:
+                words[word] = array.address
+                continue
+            words[word] = address + at
+            slot.pinned[at : at + array.nbytes] = array.view(np.uint8)
+            at += _aligned(array.nbytes)
+        if executable.seed_rows:  # which row of a seed each row has
+            starts, rows = part.seed_rows or (-1,) * len(executable.seed_rows), int(addresses[-1])
+            for word, start in zip(executable.seed_rows, starts, strict=True):
+                own = rows + 4 * start
+                words[word] = words[executable.numbers["order"]] if start < 0 else own
+        slot.open, slot.used, there = True, end, into.there
+        self.device.upload_ahead(address + there, slot.pinned[there:end])
         if room is not None:
-            room.there = packed.common
-        return slot, words, packed.addresses
-
-    def _new_words(self, executable: Uploads, temporary: int) -> Int64:
-        """Return words of a run, of which the first are known.
-
-        Args:
-            temporary: element of the arena where temporaries start.
-        """
-        size = self.dtype.itemsize
-        self._zero = self.memory.grown(self._zero, executable.zero_elements * size, zero=True)
-        words = np.zeros(len(executable.wanted), np.int64)
-        words[TEMPORARY] = self.arena.address + temporary * size
-        words[ZERO] = self._zero.address
-        words[ARRIVED_AT] = self._arrived.address
-        return words
+            room.there = common
+        return slot, words, addresses
 
     def kernel(self, name: str, blocks: int, threads: int, struct: bytes) -> bytes:
         """Return a launch of a kernel that takes one struct, for `launch_each`."""
@@ -351,47 +358,6 @@ class DeviceArena:
             array, self._session.arena.address + start * self.dtype.itemsize
         )
         return array
-
-
-def _put_seed_rows(executable: Uploads, words: Int64, part: Part, rows: int) -> None:
-    """Say where it says which row of a seed each row has.
-
-    Args:
-        rows: address of those of `Part.to`.
-    """
-    starts = part.seed_rows or (-1,) * len(executable.seed_rows)
-    for word, start in zip(executable.seed_rows, starts, strict=True):
-        words[word] = words[executable.numbers["order"]] if start < 0 else rows + 4 * start
-
-
-def _put_reals(
-    into: tuple[Array, int], at: int, words: Int64, reals: Sequence[tuple[int, Array]]
-) -> None:
-    """Copy real pulls and seeds into a pinned buffer.
-
-    Args:
-        into: the buffer, and the address of its twin; at: where they begin in it.
-        reals: word and array of each.
-    """
-    pinned, address = into
-    for word, array in reals:
-        words[word] = address + at
-        pinned[at : at + array.nbytes] = array.view(np.uint8)
-        at += _aligned(array.nbytes)
-
-
-def _reals_of(executable: Uploads, run: Run, part: Part, words: Int64) -> list[tuple[int, Array]]:
-    """Return the words and arrays of the real pulls and seeds that go up.
-
-    Those that are read and lie on the device already have their words written.
-    """
-    found = []
-    for word, array in zip(executable.real_words, run.reals(part), strict=False):
-        if isinstance(array, DeviceRows):
-            words[word] = array.address
-        elif executable.wanted[word]:
-            found.append((word, array))
-    return found
 
 
 def _aligned(size: int) -> int:
