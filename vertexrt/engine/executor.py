@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -36,7 +36,7 @@ from vertexrt.kernels.store_update import sum_loss
 from vertexrt.parallel.group import ProcessGroup
 
 Array = np.ndarray[Any, Any]
-Pushed = dict[str, Array]  # arrays by the names of pushes
+Pushed = Mapping[str, Any]  # arrays by the names of pushes
 Arenas = Sequence[Any]  # of an executor, to which alone they mean something
 # Launches runs that have their memory to themselves, of which some pulls are others: see `plan`.
 Planned = Callable[[Sequence[int], int], Pushed]

@@ -139,6 +139,8 @@ class PushPlaces(NamedTuple):
     @staticmethod
     def of(run: Run, wanted: Sequence[PushRows]) -> PushPlaces:
         """Find those of pushes."""
+        if run.kept is None:
+            return _places_of(run, wanted)
         key = "pushes", *[push.name for push in wanted]
         vertices = [push.vertices for push in wanted]
         return run.once(key, vertices, lambda: _places_of(run, wanted))
@@ -147,19 +149,18 @@ class PushPlaces(NamedTuple):
 def _places_of(run: Run, wanted: Sequence[PushRows]) -> PushPlaces:
     lists: list[Array] = []
     known: dict[int, tuple[int, int]] = {}  # by the identity of the vertices: start, length
-    shapes, places, end = [], [], 0
-    for push in wanted:
-        key = id(push.vertices)
-        if key not in known:
-            rows = run.row_of
-            if push.vertices is not None:
-                rows = rows.take(push.vertices)
+    shapes, places, end, base = [], [], 0, run.layout.plan.base
+    pushes, table = run.variant.pushes, run.variant.table
+    for name, vertices in wanted:
+        found = known.get(id(vertices))
+        if found is None:
+            rows = run.row_of if vertices is None else run.row_of.take(vertices)
+            found = known[id(vertices)] = end, len(rows)
             lists.append(rows)
-            known[key], end = (end, len(rows)), end + len(rows)
-        number, found = run.variant.table.numbers[run.variant.pushes.keys[push.name]], known[key]
-        size = run.variant.table.specs[number].size
-        places.append(RowPlace(int(run.layout.plan.base[number]), size, *found))
-        shapes.append((found[1], *run.variant.pushes.shapes[push.name]))
+            end += len(rows)
+        number = table.numbers[pushes.keys[name]]
+        places.append(RowPlace(int(base[number]), table.specs[number].size, *found))
+        shapes.append((found[1], *pushes.shapes[name]))
     rows = lists[0] if len(lists) == 1 else np.concatenate(lists)
     return PushPlaces(tuple(shapes), rows, tuple(places))
 

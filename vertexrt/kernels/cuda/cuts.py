@@ -19,7 +19,6 @@ from vertexrt.kernels.cuda.calls import ITEMSIZE
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.driver import (
     IS_GEMM,
-    TEMPORARY,
     encode,
     extent,
     launch_step,
@@ -27,6 +26,7 @@ from vertexrt.kernels.cuda.driver import (
     sizes_of,
 )
 from vertexrt.kernels.cuda.executable import kernel_name, kernel_sources
+from vertexrt.kernels.cuda.pack import TEMPORARY
 from vertexrt.kernels.cuda.steps import CHUNKED, Kernel, Launches, Step
 from vertexrt.kernels.cuda.wide_products import splits_of
 from vertexrt.native.compiled import compiled

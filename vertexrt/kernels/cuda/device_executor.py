@@ -44,7 +44,7 @@ from vertexrt.kernels.cuda.copies import Copies
 from vertexrt.kernels.cuda.device import Allocation, Device, InAChild, no_memory
 from vertexrt.kernels.cuda.device_explanation import DeviceExplanation
 from vertexrt.kernels.cuda.device_group import DeviceGroup, DeviceGroups
-from vertexrt.kernels.cuda.device_results import leave, views_of
+from vertexrt.kernels.cuda.device_results import leave
 from vertexrt.kernels.cuda.flights import Commit, Flight, Flights, Landing
 from vertexrt.kernels.cuda.group_steps import GroupSteps
 from vertexrt.kernels.cuda.kept_uploads import PLANNED, KeptUploads
@@ -188,7 +188,8 @@ class CudaExecutor:
         if not stays:
             self.before_launch()
         left = leave(self.session, run, names, vertices, stays)
-        part = part._replace(to=left.to)
+        launches, scale, seed, seeds, seed_rows, _, reals = part
+        part = Part(launches, scale, seed, seeds, seed_rows, left.to, reals)
         if stays:
             self.launch_between(run, part)
             return Outputs(left.arrays)
@@ -206,7 +207,7 @@ class CudaExecutor:
                 except DeviceError as error:  # it may be read much later
                     raise DeviceError(f"{error} It was found in call {number}.") from None
             if given is not None:
-                return views_of(given, left.shapes, self.session.dtype)
+                return left.read(given, self.session.dtype, given=True)
             return left.read(slot.results, self.session.dtype)
 
         found = Outputs(None, wait, self.lock)

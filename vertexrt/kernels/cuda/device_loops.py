@@ -72,10 +72,10 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     compile_ahead(hash_graphs, INTS, INTS, INTS, INTS, INTS, PULLS, PULLS, STARTS, FACTORS)
     compile_ahead(is_within, PULLS, LONGS, TABLE)
     batch = Arrays(INTS, INTS, TABLE, INTS, INTS, reals, PULLS, LONGS)
-    run = Places(0, 0, 0, 1.0, 0, 0, 0)
+    run = Places(0, 0, 0, 0, 0, 0, 1.0, 0, 0, 0)
     lists = (INTS,) * 3, (LONGS, INTS), (INTS,) * 4
     facts = FLAGS, LONGS, 0, (0, 0)
-    compile_ahead(pack, BYTES, 0, LONGS, facts, tuple(batch), tuple(run), lists)
+    compile_ahead(pack, BYTES, 0, facts, tuple(batch), tuple(run), lists)
 
 
 @cache

@@ -34,12 +34,18 @@ class LeftPushes(NamedTuple):
     shapes: Mapping[str, tuple[int, ...]]
     size: int
 
-    def read(self, results: Array, dtype: npt.DTypeLike) -> Mapping[str, Any]:
-        """Return them, given the bytes of those of the host: copies."""
+    def read(self, results: Array, dtype: npt.DTypeLike, given: bool = False) -> Mapping[str, Any]:
+        """Return them, given the bytes of those of the host: a copy, unless these are given."""
         if not self.shapes:
             return self.arrays
-        found = views_of(results, self.shapes, dtype)
-        return {name: values.copy() for name, values in found.items()}
+        whole = (results if given else results[: self.size].copy()).view(dtype)
+        if len(self.shapes) == 1:
+            return {name: whole.reshape(shape) for name, shape in self.shapes.items()}
+        found, first = {}, 0
+        for name, shape in self.shapes.items():
+            end = first + math.prod(shape)
+            found[name], first = whole[first:end].reshape(shape), end
+        return found
 
 
 NOTHING = LeftPushes(Destination(), {}, {}, 0)
@@ -61,21 +67,10 @@ def leave(
     if stays:
         made = [session.device.empty(shape, session.dtype) for shape in shapes]
         copies = RowCopies(places, [at for _, at in made])
-        to = Destination(copies=copies, rows=rows)
+        to = Destination(0, 0, None, copies, rows)
         return LeftPushes(to, {n: array for n, (array, _) in zip(names, made, strict=True)}, {}, 0)
-    sizes = [math.prod(shape) * session.dtype.itemsize for shape in shapes]
-    session.taken = session.memory.scratch(session.taken, sum(sizes))
-    at = list(accumulate(sizes[:-1], initial=session.taken.address))
-    to = Destination(copies=RowCopies(places, at), rows=rows)
-    return LeftPushes(to, {}, dict(zip(names, shapes, strict=True)), sum(sizes))
-
-
-def views_of(
-    results: Array, shapes: Mapping[str, tuple[int, ...]], dtype: npt.DTypeLike
-) -> dict[str, Array]:
-    """Return the parts of bytes that arrays of some shapes fill, one after another."""
-    found, first, numbers = {}, 0, results.view(dtype)
-    for name, shape in shapes.items():
-        end = first + math.prod(shape)
-        found[name], first = numbers[first:end].reshape(shape), end
-    return found
+    ends = [*accumulate([math.prod(shape) * session.dtype.itemsize for shape in shapes])]
+    session.taken = session.memory.scratch(session.taken, ends[-1])
+    copies = RowCopies(places, [session.taken.address + start for start in (0, *ends[:-1])])
+    to = Destination(0, 0, None, copies, rows)
+    return LeftPushes(to, {}, dict(zip(names, shapes, strict=True)), ends[-1])

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.batched import Part, Run, start_of
-from vertexrt.kernels.cuda.device import address_of
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import (
@@ -21,8 +20,6 @@ from vertexrt.kernels.cuda.step_end import (
     PIECES_A_BLOCK,
     SUMMERS,
     THREADS,
-    UNTOLD,
-    Found,
     StepEnd,
     pack_finish,
     pack_store,
@@ -59,8 +56,8 @@ def end_words(session: Session, e: StepEnd, weight: int, addresses: Int64) -> tu
     Args:
         weight: address of the weights of rows; addresses: of `Session.stage`.
     """
-    pieces = make_room(session, e)
-    store = _store(session, addresses, (0, len(e.starts)), e.scalars, _dense(session, e), e.told)
+    pieces, ranges = make_room(session, e), (0, len(e.starts))
+    store = _store(session, addresses, ranges, e.scalars, e.dense, e.told)
     return store, pack_finish(
         session.arena.address + e.loss_at * session.dtype.itemsize,
         weight if e.weighted else 0,
@@ -84,16 +81,15 @@ def finish_step(
             is seen on the way.
     """
     store, finish = end_words(session, e, weight, addresses)
-    ranges, dense = (0, len(e.starts)), _dense(session, e)
-    blocks, seen = _blocks(-(-dense // PIECE) + len(e.starts)), joined is not None and not e.apart
+    blocks, seen, kernel = _blocks(e.pieces), joined is not None and not e.apart, session.kernel
     found, what = [] if joined is None else [_join(session, e, store, joined)], ["update"]
     if e.clip_norm or not seen:  # what clips gradients and decides whether the step counts
         if e.clip_value:
-            clamp = _store(session, addresses, ranges, (e.clip_value,), dense)
-            found.append(session.kernel("clamp_kernel", blocks, THREADS, clamp))
+            clamp = _store(session, addresses, (0, len(e.starts)), (e.clip_value,), e.dense)
+            found.append(kernel("clamp_kernel", blocks, THREADS, clamp))
         if e.clip_norm and not seen:
-            found.append(session.kernel("sum_squares_kernel", blocks, THREADS, store))
-        found.append(session.kernel("finish_step_kernel", 1, SUMMERS, finish))
+            found.append(kernel("sum_squares_kernel", blocks, THREADS, store))
+        found.append(kernel("finish_step_kernel", 1, SUMMERS, finish))
         what = ["check", "update"]
     stores = [
         (_blocks(count), _store(session, addresses, (first, count), scalars, 0, e.told))
@@ -101,7 +97,7 @@ def finish_step(
     ]
     for name in what:  # of all groups at once: a step is done, or it is not
         for own, words in stores or [(blocks, store)]:
-            found.append(session.kernel(f"{name}_{e.rule.name}", own, THREADS, words))
+            found.append(kernel(f"{name}_{e.rule.name}", own, THREADS, words))
     return found
 
 
@@ -127,7 +123,7 @@ def _store(
 
     Args:
         addresses: of starts and widths; ranges: the first, and how many.
-        dense: see `_dense`; told: of `StepEnd`.
+        dense, told: of `StepEnd`.
     """
     (first, count), pieces = ranges, -(-dense // PIECE)
     return pack_store(
@@ -187,26 +183,7 @@ def leave_results(
     return found
 
 
-def _dense(session: Session, e: StepEnd) -> int:
-    """Return the elements of the dense part; with groups it is in ranges."""
-    return 0 if e.groups else session.dense
-
-
-def let_tell(session: Session, found: Found, e: StepEnd | None) -> None:
-    """Let the update of a step write what was found to pinned memory, if it updates anything.
-
-    Until then that has a loss that is no number, and no refusal.
-    """
-    if e is None:
-        return
-    found[:] = UNTOLD
-    e.found = found
-    if any(g.ranges for g in e.groups) if e.groups else session.dense or len(e.starts):
-        e.told = address_of(found)
-
-
 def make_room(session: Session, e: StepEnd) -> int:
     """Make room for the squares of what is updated; return of how many pieces."""
-    pieces = -(-_dense(session, e) // PIECE) + len(e.starts)
-    session.squares = session.memory.scratch(session.squares, 8 * pieces)
-    return pieces
+    session.squares = session.memory.scratch(session.squares, 8 * e.pieces)
+    return e.pieces

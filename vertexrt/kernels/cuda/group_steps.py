@@ -37,7 +37,7 @@ from vertexrt.kernels.cuda.device_gradients import (
     told_bytes,
 )
 from vertexrt.kernels.cuda.device_group import DeviceGroup
-from vertexrt.kernels.cuda.finish_step import finish_step, let_tell, make_room
+from vertexrt.kernels.cuda.finish_step import finish_step, make_room
 from vertexrt.kernels.cuda.flights import Commit, Flight
 from vertexrt.kernels.cuda.session import DeviceArena, Session
 from vertexrt.kernels.cuda.step_end import StepEnd, end_of
@@ -146,7 +146,7 @@ class GroupSteps:
         ready = session.device.record()  # a new one: a step may raise before the last has landed
         parts = parts_over(group.rank, group.size, total, gradients, group.limit)
         joined = gradients.joined(parts, address_of(slot.results))
-        let_tell(session, slot.found, end)
+        end.tell_to(slot.found, slot.found_at)
         commit = launches.begin(update, end)
         session.launch_each(finish_step(session, end, 0, updated, joined))
         session.bring(slot, not end.told)

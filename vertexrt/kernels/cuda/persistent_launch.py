@@ -18,7 +18,6 @@ from vertexrt.kernels.cuda.finish_step import (
     end_words,
     finish_step,
     leave_results,
-    let_tell,
 )
 from vertexrt.kernels.cuda.overlap import MOST_TILES
 from vertexrt.kernels.cuda.pack import ARRIVED_AT, TEMPORARY, WEIGHT
@@ -183,7 +182,8 @@ class PersistentLaunch:
         more = (written.script.reshape(-1), written.sections.reshape(-1), written.child_slot)
         lists = written.lookups, more
         slot, words, addresses = session.stage(executable, run, part, lists, ending)
-        let_tell(session, slot.found, ending)
+        if ending is not None:
+            ending.tell_to(slot.found, slot.found_at)
         self._temporaries = session.memory.scratch(self._temporaries, written.elements * size)
         spill = -(-path.temporary * size // 16) * 16 + executable.weights_in_memory
         spill += executable.sums_left

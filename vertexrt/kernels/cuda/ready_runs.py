@@ -15,7 +15,7 @@ from vertexrt.kernels.cuda.branches import Branches
 from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.device_timeline import record_launch
 from vertexrt.kernels.cuda.executable import CudaExecutable
-from vertexrt.kernels.cuda.finish_step import finish_step, leave_results, let_tell
+from vertexrt.kernels.cuda.finish_step import finish_step, leave_results
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
@@ -50,7 +50,6 @@ def ready_table(
         ending.pad(len(lookups[2]))
     lists = lookups[2:], (NO_WIDTHS,)
     slot, words, addresses = session.stage(executable, run, part, lists, ending, replay)
-    let_tell(session, slot.found, ending)
 
     lasting = run if run.kept is None else run.bare()
     given = lasting, table, words, lookups[:2]
@@ -61,6 +60,7 @@ def ready_table(
     )
     end: list[bytes] = []
     if ending is not None:
+        ending.tell_to(slot.found, slot.found_at)
         end = finish_step(session, ending, int(words[WEIGHT]), addresses)
 
     def launch_rows() -> None:

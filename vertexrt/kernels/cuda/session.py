@@ -218,7 +218,7 @@ class Session:
             valid then.
         """
         if found:
-            self.device.download(slot.found_bytes, self.found.address)
+            self.device.download(slot.found.view(np.uint8), self.found.address)
         if len(slot.results) < size:
             slot.results = self.device.pinned(-(-size * 3 // 32) * 16)
         if size:

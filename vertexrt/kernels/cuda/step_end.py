@@ -42,6 +42,7 @@ class StepEnd:
         rule, scalars: see `layout.StoreUpdate`; clip_norm: 0, where nothing is clipped.
         starts, widths: flat ranges of the rows of tables that have a gradient; with groups, of all
             that is updated, group by group.
+        dense: elements of the dense part; 0 with groups, where it is in ranges.
         clip_value: largest size of a gradient; 0, where none is clipped so.
         groups: ranges and scalars of each; none, where all parameters are updated alike.
         found: of the host: UNTOLD until it is known what the step has found, then that; None until
@@ -58,10 +59,16 @@ class StepEnd:
     clip_norm: float
     starts: Int64
     widths: Int32
+    dense: int
     clip_value: float = 0.0
     groups: tuple[GroupEnd, ...] = ()
     found: Found | None = None
     told: int = 0
+
+    @property
+    def pieces(self) -> int:
+        """Count what is updated by a warp each."""
+        return -(-self.dense // PIECE) + len(self.starts)
 
     @property
     def done(self) -> bool:
@@ -73,6 +80,17 @@ class StepEnd:
     def apart(self) -> bool:
         """Tell whether it is more than a persistent kernel ends with."""
         return bool(self.groups) or self.clip_value > 0.0
+
+    def tell_to(self, found: Found, at: int) -> None:
+        """Let the update write what was found to memory of the host, if it updates anything.
+
+        Until then that has a loss that is no number, and no refusal.
+
+        Args:
+            at: address of `found`, which is pinned.
+        """
+        found[:] = UNTOLD
+        self.found, self.told = found, at if self.pieces else 0
 
     def pad(self, most: int) -> None:
         """Add ranges of no elements, up to so many."""
@@ -133,6 +151,7 @@ def end_of(
         clip_norm=update.clip_norm or 0.0,
         starts=starts,
         widths=widths,
+        dense=0 if groups else store.dense_size,
         clip_value=update.clip_value or 0.0,
         groups=tuple(groups),
     )

@@ -8,7 +8,8 @@ import numpy as np
 
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.update import Update
-from vertexrt.kernels.cuda.finish_step import finish_step, let_tell
+from vertexrt.kernels.cuda.device import address_of
+from vertexrt.kernels.cuda.finish_step import finish_step
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import FOUND, Found, StepEnd, end_of
 
@@ -30,7 +31,7 @@ def update_apart(
     if ranges.nbytes:
         memory.upload(held, ranges)
     starts, found = held.address, memory.pinned(8 * FOUND)
-    let_tell(session, found.view(np.float64), end)
+    end.tell_to(found.view(np.float64), address_of(found))
     begin(end)
     ranges_at = np.array((starts, starts + end.starts.nbytes), np.int64)
     session.launch_each(finish_step(session, end, 0, ranges_at))

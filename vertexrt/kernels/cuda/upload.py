@@ -11,7 +11,7 @@ import numpy as np
 
 from vertexrt.engine.batched import Part
 from vertexrt.engine.layouts import Recent
-from vertexrt.kernels.cuda.device import Allocation, Device
+from vertexrt.kernels.cuda.device import Allocation, Device, address_of
 from vertexrt.kernels.cuda.device_memory import DeviceMemory
 from vertexrt.kernels.cuda.step_end import FOUND
 
@@ -28,7 +28,7 @@ class UploadSlot:
     pinned: Array
     memory: Allocation
     found: Array  # float64 [FOUND], pinned
-    found_bytes: Array  # the same memory
+    found_at: int  # its address
     results: Array  # bytes, pinned: what a run was asked to bring back
     used: int = 0  # bytes of the last upload
     event: Any = None  # of the last run that used the buffer,
@@ -94,13 +94,9 @@ class UploadBuffers:
         """Return the buffer whose turn it is, when the device has read it."""
         if not self._slots:
             for _ in range(SLOTS):
-                found = self.device.pinned(8 * FOUND)
-                nothing = np.zeros(0, np.uint8)
-                self._slots.append(
-                    UploadSlot(
-                        nothing, Allocation(0, 0, None), found.view(np.float64), found, nothing
-                    )
-                )
+                found = self.device.pinned(8 * FOUND).view(np.float64)
+                nothing, given = np.zeros(0, np.uint8), (found, address_of(found))
+                self._slots.append(UploadSlot(nothing, Allocation(0, 0, None), *given, nothing))
         slot = self._slots[self._next]
         self._next = (self._next + 1) % SLOTS
         if slot.reader is not None:
