@@ -49,7 +49,7 @@ from vertexrt.engine.layouts import is_within
 from vertexrt.engine.lazy import Loss, Outputs
 from vertexrt.engine.results import Gradients, PassResults, WayBack
 from vertexrt.engine.trace import Timeline, recording
-from vertexrt.engine.variant import Use
+from vertexrt.engine.variant import Use, draws_numbers
 from vertexrt.errors import (
     CheckpointError,
     MissingAttributeError,
@@ -195,6 +195,7 @@ class Network:
         program = executor.model.function
         self._pushes = tuple(dict.fromkeys(n["name"] for n in program.nodes if n.op == "push"))
         self._draws_always = bool(program.find("uniform"))  # in inference as well
+        self._may_draw = draws_numbers(program)  # in a step
         self._reals = program.real_pulls
         # By outputs, and whether dropout drops; of steps by what is kept, and None.
         self._uses: dict[tuple[tuple[str, ...], bool | None], Use] = {}
@@ -389,7 +390,8 @@ class Network:
             if self._passes.here is not None:
                 self._passes.make_room()
             seed, count = self._draws
-            drawn = step_seed(seed, int(count[0]))
+            may_draw = self._may_draw or group is not None  # whose processes compare seeds
+            drawn = step_seed(seed, int(count[0])) if may_draw else 0
             several = None if group is None else shared(group)
             stays = arrays != "numpy"
             convert = _converter("step", arrays) if stays else None

@@ -479,8 +479,10 @@ class Optimizer:
         found = {"lr": rate, "t": steps + 1}
         for option in self.row.options:
             value = getattr(self, option.name)
-            names, numbers = (option.parts, value) if option.parts else ((option.name,), (value,))
-            found.update(zip(names, numbers, strict=True))
+            if option.parts:
+                found.update(zip(option.parts, value, strict=True))
+            else:
+                found[option.name] = value
         return found
 
     def _bind(self, store: ParameterStore) -> None:

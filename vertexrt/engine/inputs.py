@@ -154,7 +154,7 @@ def read_inputs(
     """
     program = reader.program
     structure = structure or read_structure(program, batch)
-    count = batch.num_vertices
+    count = len(structure.child_ptr) - 1
     edges, edge_of = NO_EDGES, structure.edge_of  # of the batch those that are read
     if reader.reads_edges:
         edges = np.arange(batch.num_edges, dtype=INT32) if edge_of is None else edge_of

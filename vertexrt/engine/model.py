@@ -42,7 +42,7 @@ from vertexrt.engine.variant import (
 )
 from vertexrt.errors import GraphError, NoKernelError, PullError
 from vertexrt.graph import GraphBatch
-from vertexrt.graph.batch import numbers_key, source_of, structure_key, whole_of
+from vertexrt.graph.batch import numbers_key, source_of, starts_of, structure_key, whole_of
 from vertexrt.graph.digest import BatchForm
 from vertexrt.ir.passes.parts import divide_parameters
 from vertexrt.ir.passes.place import place
@@ -127,7 +127,7 @@ def _lay_out(
         )
         if found == FINE:
             made = table, forward, rows, MemoryPlan(*plan), with_loss, inputs.structure
-            return BatchLayout(indices, extents, weight, *made, batch.graph_ptr)
+            return BatchLayout(indices, extents, weight, *made, starts_of(batch)[0])
         meet_kinds(variant, batch, inputs)
 
 
@@ -317,7 +317,7 @@ class CompiledModel:
     def _prepare_as(self, chosen: Configuration, use: Use, share: Share, merge: bool) -> list[Run]:
         """Schedule a share of a batch for a way to run it; see `prepare`."""
         variant, batch = self.variant(use, chosen), share.batch
-        parts = min(chosen.groups, batch.num_graphs)
+        parts = 1 if chosen.groups == 1 else min(chosen.groups, batch.num_graphs)
         dtype = self.store.dtype
         shares = [share] if parts == 1 else divide(share, parts, self.chooser.work.level)
         try:

@@ -404,8 +404,9 @@ class CudaExecutor:
         attempt = Attempt(use, batch, scale, seed, 1, update)
         commit, prepared = self.begin(update, ending), time.perf_counter()
         slot = self._launch(run, part, ending, left.size)
-        wait = partial(self.session.device.wait, slot.event)
-        self.model.time_runs(use, batch, runs, start, prepared, wait)
+        if self.model.tuner is not None:
+            wait = partial(self.session.device.wait, slot.event)
+            self.model.time_runs(use, batch, runs, start, prepared, wait)
         flight = Flight(slot.event, slot.found, attempt, commit)
         self._launched(flight, optimizer, bool(left.shapes))
         return self._loss_of(flight.landing, left.read(slot.results, self.session.dtype))

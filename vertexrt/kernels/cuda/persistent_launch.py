@@ -220,7 +220,7 @@ class PersistentLaunch:
         job = arguments.words
         own = job[len(job) - len(words) :]
         lasting = run if run.kept is None else run.bare()
-        held = self._temporaries, self._counters, self._spill, session.zeros
+        held = self._temporaries, self._counters, self._spill, session.zero
         kernel = self._kernel(executable, path, arguments)
         apart = self._apart(executable, run.layout.table[part.launches], written, own)
         pieces = pieces_of(written.common, written.apart)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,12 +13,12 @@ from vertexrt.engine.trace import Timeline
 from vertexrt.kernels.cuda.branches import Branches
 from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.device_timeline import record_launch
-from vertexrt.kernels.cuda.executable import CudaExecutable
+from vertexrt.kernels.cuda.driver import launch
 from vertexrt.kernels.cuda.finish_step import finish_step, leave_results
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
-from vertexrt.kernels.cuda.replays import Replays, launch_by_driver
+from vertexrt.kernels.cuda.replays import Replays
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import NO_WIDTHS, StepEnd
 from vertexrt.kernels.cuda.upload import ReadyRun, UploadSlot
@@ -42,7 +41,7 @@ def ready_table(
     Args:
         branches: launch instead of `driver.launch`; replays: what layouts that come again go by.
     """
-    executable = cast("CudaExecutable", run.ready.executable)
+    executable: Any = run.ready.executable
     table = (executable.table_of(run) if branches is None else run.layout.table)[part.launches]
     replay = None if replays is None else replays.replay(run, part)
     lookups = session.sorted_lookups(run, table, replay is not None)
@@ -52,19 +51,19 @@ def ready_table(
     slot, words, addresses = session.stage(executable, run, part, lists, ending, replay)
 
     lasting = run if run.kept is None else run.bare()
-    given = lasting, table, words, lookups[:2]
-    launch = (
-        partial(launch_by_driver, session, *given)
-        if branches is None
-        else branches.launcher(*given)
-    )
+    apart = None if branches is None else branches.launcher(lasting, table, words, lookups[:2])
     end: list[bytes] = []
     if ending is not None:
         ending.tell_to(slot.found, slot.found_at)
         end = finish_step(session, ending, int(words[WEIGHT]), addresses)
 
     def launch_rows() -> None:
-        session.device.check(*launch())
+        if apart is not None:
+            found = apart()
+        else:
+            calls = session.calls_of(session.device.calls)
+            found = launch(table, executable.program, words, lookups[:2], calls)
+        session.device.check(*found)
 
     def launch_all(part: Part) -> None:
         if replay is not None:
@@ -73,7 +72,7 @@ def ready_table(
             launch_rows()
         session.launch_each(end + leave_results(session, lasting, part, words, addresses))
 
-    return ReadyRun(slot, words, launch_all, words, addresses, (session.zeros,))
+    return ReadyRun(slot, words, launch_all, words, addresses, (session.zero,))
 
 
 def ready_scripts(

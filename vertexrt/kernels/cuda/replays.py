@@ -19,7 +19,6 @@ import numpy.typing as npt
 from vertexrt.engine.batched import Part, Run
 from vertexrt.engine.layouts import BatchLayout
 from vertexrt.graph.device_rows import DeviceRows
-from vertexrt.kernels.cuda.driver import launch
 from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.upload import RecentUploads, UploadRoom
@@ -96,15 +95,3 @@ def _bytes_of(run: Run) -> int:
     """Return about how many bytes of a run go up."""
     own = [run.layout.indices, run.inputs.index, run.layout.weight, *run.inputs.floats]
     return sum([0 if isinstance(each, DeviceRows) else each.nbytes for each in own])
-
-
-def launch_by_driver(
-    session: Session, run: Run, table: Int64, words: Int64, lookups: tuple[Array, ...]
-) -> tuple[int, int, int]:
-    """Launch rows of a table one by one; return what `driver.launch` does.
-
-    Args:
-        lookups: lookup_ptr and lookup_at of that.
-    """
-    executable = cast("CudaExecutable", run.ready.executable)
-    return launch(table, executable.program, words, lookups, session.calls_of(session.device.calls))

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from struct import Struct
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from vertexrt.kernels.cuda.calls import addresses_of, launch_each
 from vertexrt.kernels.cuda.compile import FOLDER
 from vertexrt.kernels.cuda.device import Allocation, Calls, Device
 from vertexrt.kernels.cuda.device_memory import SMALLER_MODEL, DeviceMemory, amount
-from vertexrt.kernels.cuda.executable import CudaExecutable, Uploads
+from vertexrt.kernels.cuda.executable import Uploads
 from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.lookups import sort_lookups
 from vertexrt.kernels.cuda.pack import ALIGN, pack
@@ -81,7 +81,7 @@ class Session:
         self.moments: Allocation | None = None
         self.arena = Allocation(0, 0, None)
         self._lent: tuple[tuple[int, int], Any] = (0, 0), None  # the arena as an array, and where
-        self._zero = Allocation(0, 0, None)
+        self.zero = Allocation(0, 0, None)  # the row that an absent child or pull reads
         self.squares = Allocation(0, 0, None)
         self.taken = Allocation(0, 0, None)  # rows on their way to the host
         self.found = self.memory.cleared(FOUND * 8, "results")
@@ -160,11 +160,6 @@ class Session:
 
     # Steps.
 
-    @property
-    def zeros(self) -> Allocation:
-        """The row that an absent child or pull reads; a longer one may take its place."""
-        return self._zero
-
     @contextmanager
     def apart(self, arena: Allocation) -> Iterator[None]:
         """Let what is made ready or launched meanwhile have an arena of its own."""
@@ -233,7 +228,7 @@ class Session:
 
     def sorted_lookups(self, run: Run, table: Int64, padded: bool = False) -> tuple[Array, ...]:
         """Return what `sort_lookups` does for launches of the batched engine."""
-        executable = cast("CudaExecutable", run.ready.executable)
+        executable: Any = run.ready.executable
         found: tuple[Array, ...] = sort_lookups(
             table,
             (executable.lookups_ptr, executable.lookups),
@@ -269,7 +264,7 @@ class Session:
             on_host = [array.nbytes for _, array in reals if type(array) is not DeviceRows]
             for_reals = sum(map(_aligned, on_host))
         need = executable.zero_elements * self.dtype.itemsize
-        self._zero = self.memory.grown(self._zero, need, zero=True)
+        self.zero = self.memory.grown(self.zero, need, zero=True)
         (segments, more), into = lists, slot if room is None else room
         ends = (NO_STARTS, NO_WIDTHS) if ending is None else (ending.starts, ending.widths)
         facts = executable.wanted, self.param_at, executable.num_ints, executable.last_words
@@ -286,7 +281,7 @@ class Session:
         places = (  # the first fields of `Places`
             self.arena.address,
             layout.plan.temporary,
-            self._zero.address,
+            self.zero.address,
             self._arrived.address,
             self.values.address,
             part.to.gradients or self.gradients.address,

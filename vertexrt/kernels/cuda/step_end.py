@@ -43,6 +43,7 @@ class StepEnd:
         starts, widths: flat ranges of the rows of tables that have a gradient; with groups, of all
             that is updated, group by group.
         dense: elements of the dense part; 0 with groups, where it is in ranges.
+        pieces: how many of these and of ranges there are, each for a warp.
         clip_value: largest size of a gradient; 0, where none is clipped so.
         groups: ranges and scalars of each; none, where all parameters are updated alike.
         found: of the host: UNTOLD until it is known what the step has found, then that; None until
@@ -60,15 +61,11 @@ class StepEnd:
     starts: Int64
     widths: Int32
     dense: int
+    pieces: int
     clip_value: float = 0.0
     groups: tuple[GroupEnd, ...] = ()
     found: Found | None = None
     told: int = 0
-
-    @property
-    def pieces(self) -> int:
-        """Count what is updated by a warp each."""
-        return -(-self.dense // PIECE) + len(self.starts)
 
     @property
     def done(self) -> bool:
@@ -96,6 +93,7 @@ class StepEnd:
         """Add ranges of no elements, up to so many."""
         none = np.zeros(max(0, most - len(self.starts)), np.int32)
         self.starts, self.widths = np.append(self.starts, none), np.append(self.widths, none)
+        self.pieces += len(none)
 
 
 class GroupEnd(NamedTuple):
@@ -144,6 +142,7 @@ def end_of(
         ranges.append(updated_ranges(store, group.names, rows, PIECE))
         groups.append(GroupEnd(first, len(ranges[-1]), update.scalars_of(group)))
     starts, widths = _starts_and_widths(np.concatenate(ranges) if groups else ranges[0])
+    dense = 0 if groups else store.dense_size
     return StepEnd(
         *loss,
         rule=update.rule,
@@ -151,7 +150,8 @@ def end_of(
         clip_norm=update.clip_norm or 0.0,
         starts=starts,
         widths=widths,
-        dense=0 if groups else store.dense_size,
+        dense=dense,
+        pieces=-(-dense // PIECE) + len(starts),
         clip_value=update.clip_value or 0.0,
         groups=tuple(groups),
     )
