@@ -73,7 +73,7 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     compile_ahead(is_within, PULLS, LONGS, TABLE)
     batch = Arrays(INTS, INTS, TABLE, INTS, INTS, reals, PULLS, LONGS)
     run = Places(0, 0, 0, 0, 0, 0, 1.0, 0, 0, 0)
-    lists = (INTS,) * 3, (LONGS, INTS), (INTS,) * 4
+    lists = (INTS,) * 3, TABLE, (INTS,) * 4
     facts = FLAGS, LONGS, 0, (0, 0)
     compile_ahead(pack, BYTES, 0, facts, tuple(batch), tuple(run), lists)
 

@@ -14,8 +14,6 @@ from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import (
     NO_SCALARS,
-    NO_STARTS,
-    NO_WIDTHS,
     PIECE,
     PIECES_A_BLOCK,
     SUMMERS,
@@ -56,7 +54,7 @@ def end_words(session: Session, e: StepEnd, weight: int, addresses: Int64) -> tu
     Args:
         weight: address of the weights of rows; addresses: of `Session.stage`.
     """
-    pieces, ranges = make_room(session, e), (0, len(e.starts))
+    pieces, ranges = make_room(session, e), (0, len(e.ranges))
     store = _store(session, addresses, ranges, e.scalars, e.dense, e.told)
     return store, pack_finish(
         session.arena.address + e.loss_at * session.dtype.itemsize,
@@ -85,7 +83,7 @@ def finish_step(
     found, what = [] if joined is None else [_join(session, e, store, joined)], ["update"]
     if e.clip_norm or not seen:  # what clips gradients and decides whether the step counts
         if e.clip_value:
-            clamp = _store(session, addresses, (0, len(e.starts)), (e.clip_value,), e.dense)
+            clamp = _store(session, addresses, (0, len(e.ranges)), (e.clip_value,), e.dense)
             found.append(kernel("clamp_kernel", blocks, THREADS, clamp))
         if e.clip_norm and not seen:
             found.append(kernel("sum_squares_kernel", blocks, THREADS, store))
@@ -130,8 +128,8 @@ def _store(
         session.values.address,
         session.gradients.address,
         session.moments.address if session.moments else 0,
-        int(addresses[0]) + first * NO_STARTS.itemsize,
-        int(addresses[1]) + first * NO_WIDTHS.itemsize,
+        int(addresses[0]) + 8 * first,
+        int(addresses[1]) + 4 * first,
         session.squares.address,
         session.found.address,
         told,

@@ -167,7 +167,9 @@ class GroupSteps:
         starts, ends = updated_ranges(store, store.sparse, work.rows).T
         packed = store.dense_size + np.append(0, np.cumsum(ends - starts))
         end = end_of(store, update, work.rows)
-        apart = (end.starts, end.widths) if end.groups else ()
+        apart: tuple[Array, ...] = ()
+        if end.groups:
+            apart = end.ranges[:, 0].copy(), np.diff(end.ranges)[:, 0].astype(np.int32)
         arrays = starts.copy(), packed, (ends - starts).astype(np.int32), *apart
         slot, at = self._room.upload(arrays, told_bytes(group, work))
         make_room(session, end)  # what grows waits for the stream: before it waits for others

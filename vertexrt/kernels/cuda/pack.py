@@ -140,14 +140,14 @@ def pack(
             parameter; how many integer pulls there are; how many edge words it has, and how many
             words of layers after them, which come last.
         of_batch: the fields of `Arrays`; of_run: of `Places`.
-        lists: the last of INDICES, int32; starts and widths of `StepEnd`; what else goes up
-            (`more`), int32.
+        lists: the last of INDICES, int32; `StepEnd.ranges`, of which starts (int64) and widths
+            (int32) go up; what else does (`more`), int32.
     """
     batch, run = Arrays(*of_batch), Places(*of_run)
-    segments, (starts, widths), more = lists
+    segments, ranges, more = lists
     wanted, param_at, num_ints, last = facts
     words, addresses = np.zeros(len(wanted), np.int64), np.empty(2 + len(more), np.int64)
-    need = _bytes_of(batch, segments) + ALIGN * len(more) + 8 * starts.size + 4 * widths.size
+    need = _bytes_of(batch, segments) + ALIGN * len(more) + 12 * len(ranges)
     for array in more:
         need += 4 * array.size
     if need + run.room > len(pinned):
@@ -213,13 +213,18 @@ def _pack_layout(upload: _Upload, batch: Arrays, last: tuple[int, int]) -> int:
 
 def _pack_lists(upload: _Upload, end: int, lists: tuple[Any, ...], addresses: Array) -> int:
     """Copy `lists` of `pack` to what begins at `end`, and write where they are; return the end."""
-    segments, (starts, widths), more = lists
+    segments, ranges, more = lists
     for k, segment in enumerate(segments):
         end = _put(upload, FIRST_SEGMENT + k, end, segment)
+    count = len(ranges)
     addresses[0] = upload.address + end
-    end = _copy(upload, end, starts)
+    starts = upload.pinned[end : end + 8 * count].view(np.int64)
+    end = aligned(end + 8 * count)
     addresses[1] = upload.address + end
-    end = _copy(upload, end, widths)
+    widths = upload.pinned[end : end + 4 * count].view(np.int32)
+    for r in range(count):
+        starts[r], widths[r] = ranges[r, 0], ranges[r, 1] - ranges[r, 0]
+    end = aligned(end + 4 * count)
     for k, array in enumerate(more):
         addresses[2 + k] = upload.address + end
         end = _copy(upload, end, array)
@@ -244,4 +249,9 @@ def _copy(upload: _Upload, at: int, array: Array) -> int:
     size = len(array) * array.itemsize
     if at >= upload.there:
         upload.pinned[at : at + size].view(array.dtype)[:] = array
-    return at + (size + ALIGN - 1) // ALIGN * ALIGN
+    return aligned(at + int(size))
+
+
+def aligned(at: int) -> int:
+    """Return the next place that something may start at."""
+    return (at + ALIGN - 1) // ALIGN * ALIGN

@@ -20,7 +20,7 @@ from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
 from vertexrt.kernels.cuda.replays import Replays
 from vertexrt.kernels.cuda.session import Session
-from vertexrt.kernels.cuda.step_end import NO_WIDTHS, StepEnd
+from vertexrt.kernels.cuda.step_end import NO_LIST, StepEnd
 from vertexrt.kernels.cuda.upload import ReadyRun, UploadSlot
 from vertexrt.kernels.cuda.verify_launch import verify_launch
 
@@ -47,7 +47,7 @@ def ready_table(
     lookups = session.sorted_lookups(run, table, replay is not None)
     if replay is not None and ending is not None and not ending.groups:
         ending.pad(len(lookups[2]))
-    lists = lookups[2:], (NO_WIDTHS,)
+    lists = lookups[2:], (NO_LIST,)
     slot, words, addresses = session.stage(executable, run, part, lists, ending, replay)
 
     lasting = run if run.kept is None else run.bare()

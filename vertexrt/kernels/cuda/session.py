@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from vertexrt.engine.batched import Part, Run
 from vertexrt.engine.parameters import ParameterStore
+from vertexrt.engine.update import NO_RANGES
 from vertexrt.errors import DeviceError
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.kernels.cuda.calls import addresses_of, launch_each
@@ -27,14 +28,9 @@ from vertexrt.kernels.cuda.device_memory import SMALLER_MODEL, DeviceMemory, amo
 from vertexrt.kernels.cuda.executable import Uploads
 from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.lookups import sort_lookups
-from vertexrt.kernels.cuda.pack import ALIGN, pack
+from vertexrt.kernels.cuda.pack import aligned, pack
 from vertexrt.kernels.cuda.rules import kernels, structs
-from vertexrt.kernels.cuda.step_end import (
-    FOUND,
-    NO_STARTS,
-    NO_WIDTHS,
-    StepEnd,
-)
+from vertexrt.kernels.cuda.step_end import FOUND, StepEnd
 from vertexrt.kernels.cuda.upload import UploadBuffers, UploadRoom, UploadSlot
 from vertexrt.kernels.cuda.wide_products import LEAST_SPLIT, load_wide, split_bytes
 
@@ -262,11 +258,11 @@ class Session:
             given = zip(executable.real_words, run.reals(part), strict=False)
             reals = [(word, array) for word, array in given if executable.wanted[word]]
             on_host = [array.nbytes for _, array in reals if type(array) is not DeviceRows]
-            for_reals = sum(map(_aligned, on_host))
+            for_reals = sum(map(aligned, on_host))
         need = executable.zero_elements * self.dtype.itemsize
         self.zero = self.memory.grown(self.zero, need, zero=True)
         (segments, more), into = lists, slot if room is None else room
-        ends = (NO_STARTS, NO_WIDTHS) if ending is None else (ending.starts, ending.widths)
+        ranges = NO_RANGES if ending is None else ending.ranges
         facts = executable.wanted, self.param_at, executable.num_ints, executable.last_words
         layout = run.layout
         arrays = (  # the fields of `Arrays`
@@ -289,7 +285,7 @@ class Session:
             part.random_seed,
             for_reals,
         )
-        more_lists = segments, ends, (*more, part.to.rows)
+        more_lists = segments, ranges, (*more, part.to.rows)
         address, whole = into.memory.address, (facts, arrays)
         end, common, at, words, addresses = pack(
             slot.pinned, address, *whole, (*places, into.there), more_lists
@@ -306,7 +302,7 @@ class Session:
                 continue
             words[word] = address + at
             slot.pinned[at : at + array.nbytes] = array.view(np.uint8)
-            at += _aligned(array.nbytes)
+            at += aligned(array.nbytes)
         if executable.seed_rows:  # which row of a seed each row has
             starts, rows = part.seed_rows or (-1,) * len(executable.seed_rows), int(addresses[-1])
             for word, start in zip(executable.seed_rows, starts, strict=True):
@@ -353,7 +349,3 @@ class DeviceArena:
             array, self._session.arena.address + start * self.dtype.itemsize
         )
         return array
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ALIGN) * ALIGN

@@ -15,10 +15,8 @@ from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.update import Touched, Update, updated_ranges
 from vertexrt.ir.updates import UpdateRule
-from vertexrt.native.compiled import compiled
 
 Int64 = npt.NDArray[np.int64]
-Int32 = npt.NDArray[np.int32]
 Found = npt.NDArray[np.float64]  # [FOUND]
 
 PIECE, SUMMERS, THREADS, PIECES_A_BLOCK = 1024, 1024, 256, 8  # of update.cu
@@ -29,7 +27,7 @@ NO_SCALARS = (0.0,) * MOST_SCALARS
 FOUND = 8  # `Record` of processor.cuh
 LOSS, NORM, _, REFUSED, GAVE_UP, GAVE_UP_AT, GAVE_UP_INSTRUCTION, REACHED = range(FOUND)
 UNTOLD = np.array([math.nan, *[0.0] * (FOUND - 1)])  # a loss that is no number is refused
-NO_STARTS, NO_WIDTHS = np.zeros(0, np.int64), np.zeros(0, np.int32)
+NO_LIST = np.zeros(0, np.int32)
 
 
 @dataclass(slots=True)
@@ -40,8 +38,8 @@ class StepEnd:
         loss_at: element of the arena where the losses start; rows: how many; weighted: they have
             weights; loss_scale: factor of their sum.
         rule, scalars: see `layout.StoreUpdate`; clip_norm: 0, where nothing is clipped.
-        starts, widths: flat ranges of the rows of tables that have a gradient; with groups, of all
-            that is updated, group by group.
+        ranges: int64 [R, 2], flat ranges of the rows of tables that have a gradient; with groups,
+            of all that is updated, group by group.
         dense: elements of the dense part; 0 with groups, where it is in ranges.
         pieces: how many of these and of ranges there are, each for a warp.
         clip_value: largest size of a gradient; 0, where none is clipped so.
@@ -58,8 +56,7 @@ class StepEnd:
     rule: UpdateRule
     scalars: tuple[float, ...]
     clip_norm: float
-    starts: Int64
-    widths: Int32
+    ranges: Int64
     dense: int
     pieces: int
     clip_value: float = 0.0
@@ -91,73 +88,50 @@ class StepEnd:
 
     def pad(self, most: int) -> None:
         """Add ranges of no elements, up to so many."""
-        none = np.zeros(max(0, most - len(self.starts)), np.int32)
-        self.starts, self.widths = np.append(self.starts, none), np.append(self.widths, none)
-        self.pieces += len(none)
+        none = np.zeros((max(0, most - len(self.ranges)), 2), np.int64)
+        self.ranges, self.pieces = np.concatenate([self.ranges, none]), self.pieces + len(none)
 
 
 class GroupEnd(NamedTuple):
-    """A group of parameters at the end of a step: its ranges, of `StepEnd.starts`, and scalars."""
+    """A group of parameters at the end of a step: its ranges, of `StepEnd.ranges`, and scalars."""
 
     first: int
     ranges: int
     scalars: tuple[float, ...]
 
 
-class LossRows(NamedTuple):
-    """Where the losses of a step are; see `StepEnd`."""
-
-    loss_at: int
-    rows: int
-    weighted: bool
-    loss_scale: float
-
-
-NO_LOSS = LossRows(0, 0, False, 0.0)
-
-
-@compiled
-def _starts_and_widths(ranges: Int64) -> tuple[Int64, Int32]:
-    """Return where ranges [R, 2] begin, and how many elements each has."""
-    starts, widths = np.empty(len(ranges), np.int64), np.empty(len(ranges), np.int32)
-    for k in range(len(ranges)):
-        starts[k], widths[k] = ranges[k, 0], ranges[k, 1] - ranges[k, 0]
-    return starts, widths
-
-
 def end_of(
     store: ParameterStore,
     update: Update,
     rows: Touched,
-    loss: LossRows = NO_LOSS,
+    loss: tuple[int, int, bool, float] = (0, 0, False, 0.0),
 ) -> StepEnd:
     """Return how a step ends with an update.
 
     Args:
-        rows: of tables, those that are touched.
+        rows: of tables, those that are touched; loss: the first fields of `StepEnd`.
     """
     ranges, groups = [updated_ranges(store, () if update.groups else store.sparse, rows)], []
     for group in update.groups:
         first = sum(map(len, ranges))
         ranges.append(updated_ranges(store, group.names, rows, PIECE))
         groups.append(GroupEnd(first, len(ranges[-1]), update.scalars_of(group)))
-    starts, widths = _starts_and_widths(np.concatenate(ranges) if groups else ranges[0])
+    every = np.concatenate(ranges) if groups else ranges[0]
     dense = 0 if groups else store.dense_size
     return StepEnd(
         *loss,
-        rule=update.rule,
-        scalars=update.scalars_of(update.whole),
-        clip_norm=update.clip_norm or 0.0,
-        starts=starts,
-        widths=widths,
-        dense=dense,
-        pieces=-(-dense // PIECE) + len(starts),
-        clip_value=update.clip_value or 0.0,
-        groups=tuple(groups),
+        update.rule,
+        update.scalars_of(update.whole),
+        update.clip_norm or 0.0,
+        every,
+        dense,
+        -(-dense // PIECE) + len(every),
+        update.clip_value or 0.0,
+        tuple(groups),
     )
 
 
 def ending_of(model: CompiledModel, run: Run, update: Update, scale: float) -> StepEnd:
     """Return how a step ends with an update, and with the loss of a run times a scale."""
     loss = start_of(run, ("push", "loss")), run.num_rows, bool(len(run.layout.weight)), scale
-    return end_of(model.store, update, model.touched(run), LossRows(*loss))
+    return end_of(model.store, update, model.touched(run), loss)

@@ -26,14 +26,15 @@ def update_apart(
     memory = session.memory
     end = end_of(store, update, store.touched)
     memory.upload(session.gradients, store.gradients)
-    ranges = np.concatenate([end.starts.view(np.uint8), end.widths.view(np.uint8)])
+    starts, widths = end.ranges[:, 0].copy(), np.diff(end.ranges).astype(np.int32)
+    ranges = np.concatenate([starts.view(np.uint8), widths.reshape(-1).view(np.uint8)])
     held = memory.take(max(ranges.nbytes, 16), "rows of tables")
     if ranges.nbytes:
         memory.upload(held, ranges)
-    starts, found = held.address, memory.pinned(8 * FOUND)
+    at, found = held.address, memory.pinned(8 * FOUND)
     end.tell_to(found.view(np.float64), address_of(found))
     begin(end)
-    ranges_at = np.array((starts, starts + end.starts.nbytes), np.int64)
+    ranges_at = np.array((at, at + starts.nbytes), np.int64)
     session.launch_each(finish_step(session, end, 0, ranges_at))
     if not end.told:
         session.device.download(found, session.found.address)
