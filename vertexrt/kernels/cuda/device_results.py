@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,8 +68,10 @@ def leave(
         copies = RowCopies(places, [at for _, at in made])
         to = Destination(0, 0, None, copies, rows)
         return LeftPushes(to, {n: array for n, (array, _) in zip(names, made, strict=True)}, {}, 0)
-    ends = [*accumulate([math.prod(shape) * session.dtype.itemsize for shape in shapes])]
-    session.taken = session.memory.scratch(session.taken, ends[-1])
-    copies = RowCopies(places, [session.taken.address + start for start in (0, *ends[:-1])])
-    to = Destination(0, 0, None, copies, rows)
-    return LeftPushes(to, {}, dict(zip(names, shapes, strict=True)), ends[-1])
+    starts, size = [], 0
+    for shape in shapes:
+        starts.append(size)
+        size += math.prod(shape) * session.dtype.itemsize
+    taken = session.taken = session.memory.scratch(session.taken, size)
+    to = Destination(0, 0, None, RowCopies(places, [taken.address + at for at in starts]), rows)
+    return LeftPushes(to, {}, dict(zip(names, shapes, strict=True)), size)

@@ -27,9 +27,8 @@ Int64 = npt.NDArray[np.int64]
 
 LOSSES = Struct("3qd")  # of update.cu
 FLAGS = Struct("2q")
-MOST_TAKEN = 4  # tensors whose rows a launch copies: `TakenTensors` of update.cu
-NO_ROWS = (0,) * (6 * MOST_TAKEN)
-pack_taken = Struct(f"{len(NO_ROWS)}q").pack
+TAKEN, MOST_TAKEN = Struct("6q"), 4  # a tensor whose rows a launch copies, and how many it does
+pack_taken, NO_ROWS = TAKEN.pack, bytes(TAKEN.size * MOST_TAKEN)
 NO_LOSSES = bytes(LOSSES.size)
 
 
@@ -170,14 +169,14 @@ def leave_results(
             found.append(session.kernel("pack_kernel", to.packed.blocks, THREADS, given))
     places, copies = to.copies
     for k in range(0, len(places), MOST_TAKEN):
-        taken: list[int] = []
+        taken = b""
         blocks, own = 0, slice(k, k + MOST_TAKEN)
         for (first, size, start, length), copy in zip(places[own], copies[own], strict=True):
             from_, rows = session.arena.address + first * real, int(addresses[-1]) + 4 * start
-            taken += (copy, from_, rows, length * size, size, blocks)
+            taken += pack_taken(copy, from_, rows, length * size, size, blocks)
             blocks += -(-length * size // THREADS)
-        given = pack_taken(*taken, *NO_ROWS[len(taken) :])
-        found.append(session.kernel("take_rows_kernel", blocks, THREADS, given))
+        taken += NO_ROWS[len(taken) :]
+        found.append(session.kernel("take_rows_kernel", blocks, THREADS, taken))
     return found
 
 
