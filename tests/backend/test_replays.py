@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -129,6 +130,29 @@ def test_batches_of_few_and_of_many_words(device: str) -> None:
         few = batch.with_pulls({**batch.pulls, "word": word})
         step_all(nets, few, 0.1)
     assert captured(nets[0]) == 2  # of two buffers
+    assert_same_bits(*nets)
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+def test_the_end_of_a_step_is_replayed_while_it_stays_the_same(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nets = both_ways(device)
+    assert isinstance(nets[0].executor, CudaExecutor)
+    session = nets[0].executor.session
+    rng, launch, asked = np.random.default_rng(17), session.launch_each, list[int]()
+
+    def counted(launches: Sequence[bytes]) -> None:
+        asked[-1] += len(launches)
+        launch(launches)
+
+    monkeypatch.setattr(session, "launch_each", counted)
+    for lr in [0.1] * 8 + [0.05] * 4:
+        asked.append(0)
+        step_all(nets, trees(rng), lr)
+    assert asked[6:8] == [0, 0]
+    assert min(asked[8:]) > 0
+    assert captured(nets[0]) == 2
     assert_same_bits(*nets)
 
 

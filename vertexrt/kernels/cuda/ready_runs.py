@@ -66,11 +66,13 @@ def ready_table(
         session.device.check(*found)
 
     def launch_all(part: Part) -> None:
+        after = leave_results(session, lasting, part, words, addresses)
         if replay is not None:
-            replay.launch(session, words, launch_rows)
+            replay.launch(session, words, launch_rows, end)
         else:
             launch_rows()
-        session.launch_each(end + leave_results(session, lasting, part, words, addresses))
+            after = end + after
+        session.launch_each(after)
 
     return ReadyRun(slot, words, launch_all, words, addresses, (session.zero,))
 

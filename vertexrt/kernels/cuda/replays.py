@@ -2,14 +2,15 @@
 
 A launch takes the host 2 to 6 us, so that steps of wide levels wait for the host. Batches of one
 layout (`engine/layouts.py`) are uploaded to the same memory. Where the words of a run are those of
-the run before, its launches differ in nothing, so they are captured once and replayed; the end of a
-step is asked for after them. How many rows of a table a batch looks up differs from batch to batch,
-so its lists are filled up to the most there may be.
+the run before, its launches differ in nothing, so they are captured once and replayed, and with
+them the end of a step, as long as that is the same each time (a rate may fall). How many rows of a
+table a batch looks up differs from batch to batch, so its lists are filled up to the most there may
+be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -37,28 +38,49 @@ class Replay(UploadRoom):
 
     Attributes:
         layout: known by it; fits: its launches may be a graph.
-        words: of the run that was last.
+        words, end: of the run that was last.
         graph: of the launches, once words have come twice.
+        holds_end: the graph has the end of a step; steady: until now that was always the same.
     """
 
     layout: BatchLayout
     fits: bool
     words: Int64 | None = None
+    end: Sequence[bytes] = ()
     graph: Callable[[], None] | None = None
+    holds_end: bool = False
+    steady: bool = True
 
-    def launch(self, session: Session, words: Int64, launch_rows: Callable[[], None]) -> None:
-        """Launch a run, by a graph where there is one.
+    def launch(
+        self,
+        session: Session,
+        words: Int64,
+        launch_rows: Callable[[], None],
+        end: Sequence[bytes],
+    ) -> None:
+        """Launch a run and the end of a step, by a graph where there is one.
 
         Args:
-            words: of the run; launch_rows: launches it.
+            words: of the run; launch_rows: launches it; end: of `Session.launch_each`.
         """
-        if self.words is None or not np.array_equal(words, self.words):
+        known = self.words is not None and np.array_equal(words, self.words)
+        self.steady &= not known or end == self.end
+        if not known or (self.holds_end and not self.steady):
             if self.graph is not None:  # which is rare: something has moved
                 session.memory.synchronize()
-            self.words, self.graph = words.copy(), None
+            self.words, self.graph, self.holds_end = words.copy(), None, False
         elif self.graph is None and self.fits:
-            self.graph = session.device.capture(launch_rows)
+            with_end = end if self.steady else ()
+
+            def ask() -> None:
+                launch_rows()
+                session.launch_each(with_end)
+
+            self.graph, self.holds_end = session.device.capture(ask), self.steady
+        self.end = end
         (self.graph or launch_rows)()
+        if self.graph is None or not self.holds_end:
+            session.launch_each(end)
 
 
 class Replays(RecentUploads[Replay]):
