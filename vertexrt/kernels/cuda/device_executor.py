@@ -224,18 +224,25 @@ class CudaExecutor:
         session.device.follow_caller()  # its work may still read the memory that is taken now
         run.kept = {PLANNED: True}
         places = PushPlaces.of(run, [PushRows(name, call.vertices) for name in call.outputs])
-        with session.apart(Allocation(0, 0, None)):
+        before, session.arena = session.arena, Allocation(0, 0, None)
+        try:
             session.take_arena(run)
             ready = self.ready(run, run.forward()._replace(to=Destination(rows=places.rows)))
             arena = session.arena
+        finally:
+            session.arena = before
         if ready.slot is not None:
             session.uploaded(ready.slot)
 
-        def launch(new: Sequence[int], seed: int) -> dict[str, Any]:
-            self.uploads.change(run, new)
-            part = run.forward(seed)
-            with session.apart(arena):
-                return dict(self.push(runs, [part], call.outputs, call.vertices, call.stays))
+        def launch(new: Sequence[int], seed: int) -> Pushed:
+            if new:
+                self.uploads.change(run, new)
+            part, before = run.forward(seed), session.arena
+            session.arena = arena
+            try:
+                return self.push(runs, [part], call.outputs, call.vertices, call.stays)._read()
+            finally:
+                session.arena = before
 
         weakref.finalize(launch, self.uploads.forget, id(run.kept)).atexit = False
         return launch

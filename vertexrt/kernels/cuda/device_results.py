@@ -60,18 +60,25 @@ def leave(
     """
     if not names:
         return NOTHING
-    if not stays:
-        session.take_arena(run)  # whose error says more
-    shapes, rows, places = PushPlaces.of(run, [PushRows(name, vertices) for name in names])
+    wanted, real = [PushRows(name, vertices) for name in names], session.dtype.itemsize
     if stays:
+        shapes, rows, places = PushPlaces.of(run, wanted)
         made = [session.device.empty(shape, session.dtype) for shape in shapes]
         copies = RowCopies(places, [at for _, at in made])
         to = Destination(0, 0, None, copies, rows)
         return LeftPushes(to, {n: array for n, (array, _) in zip(names, made, strict=True)}, {}, 0)
-    starts, size = [], 0
-    for shape in shapes:
-        starts.append(size)
-        size += math.prod(shape) * session.dtype.itemsize
-    taken = session.taken = session.memory.scratch(session.taken, size)
-    to = Destination(0, 0, None, RowCopies(places, [taken.address + at for at in starts]), rows)
-    return LeftPushes(to, {}, dict(zip(names, shapes, strict=True)), size)
+
+    def find() -> LeftPushes:
+        shapes, rows, places = PushPlaces.of(run, wanted)
+        starts, size = [], 0
+        for shape in shapes:
+            starts.append(size)
+            size += math.prod(shape) * real
+        taken = session.taken = session.memory.grown(session.taken, size)
+        to = Destination(0, 0, None, RowCopies(places, [taken.address + at for at in starts]), rows)
+        return LeftPushes(to, {}, dict(zip(names, shapes, strict=True)), size)
+
+    session.take_arena(run)  # whose error says more
+    found = run.once(("left", *names), (vertices, session.taken), find)
+    session.memory.scratch(session.taken, found.size)
+    return found

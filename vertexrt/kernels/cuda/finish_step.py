@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from sys import byteorder
 from typing import NamedTuple
@@ -9,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.batched import Part, Run, start_of
+from vertexrt.engine.batched import Destination, Part, Run, start_of
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import (
@@ -146,38 +147,49 @@ def _blocks(pieces: int) -> int:
 
 
 def leave_results(
-    session: Session, run: Run, part: Part, words: Int64, addresses: Int64
-) -> list[bytes]:
-    """Return launches that leave what a part's `to` says: the loss, gradients, rows of tensors.
+    session: Session, run: Run, words: Int64, addresses: Int64
+) -> Callable[[Part], list[bytes]]:
+    """Return what returns launches that leave what a part's `to` says: loss, gradients, rows.
+
+    Those of the last part are found again, where the next one leaves the same.
 
     Args:
         words: of the run; addresses: of `Session.stage`.
     """
-    to, found, real = part.to, [], session.dtype.itemsize
-    if to.loss or to.packed is not None:
-        losses = LOSSES.pack(
-            session.arena.address + start_of(run, ("push", "loss")) * real,
-            int(words[WEIGHT]) if len(run.layout.weight) else 0,
-            run.num_rows,
-            part.loss_scale,
-        )
-        if to.loss:
-            given = to.loss.to_bytes(8, byteorder) + losses
-            found.append(session.kernel("sum_loss_kernel", 1, SUMMERS, given))
-        if to.packed is not None:
-            given = to.packed.words + losses
-            found.append(session.kernel("pack_kernel", to.packed.blocks, THREADS, given))
-    places, copies = to.copies
-    for k in range(0, len(places), MOST_TAKEN):
-        taken = b""
-        blocks, own = 0, slice(k, k + MOST_TAKEN)
-        for (first, size, start, length), copy in zip(places[own], copies[own], strict=True):
-            from_, rows = session.arena.address + first * real, int(addresses[-1]) + 4 * start
-            taken += pack_taken(copy, from_, rows, length * size, size, blocks)
-            blocks += -(-length * size // THREADS)
-        taken += NO_ROWS[len(taken) :]
-        found.append(session.kernel("take_rows_kernel", blocks, THREADS, taken))
-    return found
+    last, found = (Destination(), 0, 1.0), list[bytes]()
+
+    def launches_of(part: Part) -> list[bytes]:
+        nonlocal last, found
+        to, arena, real = part.to, session.arena.address, session.dtype.itemsize
+        if to is last[0] and (arena, part.loss_scale) == last[1:]:
+            return found
+        last, found = (to, arena, part.loss_scale), []
+        if to.loss or to.packed is not None:
+            losses = LOSSES.pack(
+                arena + start_of(run, ("push", "loss")) * real,
+                int(words[WEIGHT]) if len(run.layout.weight) else 0,
+                run.num_rows,
+                part.loss_scale,
+            )
+            if to.loss:
+                given = to.loss.to_bytes(8, byteorder) + losses
+                found.append(session.kernel("sum_loss_kernel", 1, SUMMERS, given))
+            if to.packed is not None:
+                given = to.packed.words + losses
+                found.append(session.kernel("pack_kernel", to.packed.blocks, THREADS, given))
+        places, copies = to.copies
+        for k in range(0, len(places), MOST_TAKEN):
+            taken = b""
+            blocks, own = 0, slice(k, k + MOST_TAKEN)
+            for (first, size, start, length), copy in zip(places[own], copies[own], strict=True):
+                from_, rows = arena + first * real, int(addresses[-1]) + 4 * start
+                taken += pack_taken(copy, from_, rows, length * size, size, blocks)
+                blocks += -(-length * size // THREADS)
+            taken += NO_ROWS[len(taken) :]
+            found.append(session.kernel("take_rows_kernel", blocks, THREADS, taken))
+        return found
+
+    return launches_of
 
 
 def make_room(session: Session, e: StepEnd) -> int:

@@ -220,6 +220,7 @@ class PersistentLaunch:
         job = arguments.words
         own = job[len(job) - len(words) :]
         lasting = run if run.kept is None else run.bare()
+        leave = leave_results(session, lasting, own, addresses)
         held = self._temporaries, self._counters, self._spill, session.zero
         kernel = self._kernel(executable, path, arguments)
         apart = self._apart(executable, run.layout.table[part.launches], written, own)
@@ -228,7 +229,7 @@ class PersistentLaunch:
         def launch(part: Part) -> None:
             for piece in pieces:
                 piece.launch(kernel, apart)
-            session.launch_each(end + leave_results(session, lasting, part, own, addresses))
+            session.launch_each(end + leave(part))
 
         return ReadyRun(slot, own, launch, job, addresses, held)
 

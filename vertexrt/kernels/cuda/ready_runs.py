@@ -52,6 +52,7 @@ def ready_table(
 
     lasting = run if run.kept is None else run.bare()
     apart = None if branches is None else branches.launcher(lasting, table, words, lookups[:2])
+    leave = leave_results(session, lasting, words, addresses)
     end: list[bytes] = []
     if ending is not None:
         ending.tell_to(slot.found, slot.found_at)
@@ -66,7 +67,7 @@ def ready_table(
         session.device.check(*found)
 
     def launch_all(part: Part) -> None:
-        after = leave_results(session, lasting, part, words, addresses)
+        after = leave(part)
         if replay is not None:
             replay.launch(session, words, launch_rows, end)
         else:

@@ -7,8 +7,7 @@ next minibatch while the device works on this one (VPPS, section III-C1).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
 from struct import Struct
 from typing import Any
@@ -155,15 +154,6 @@ class Session:
         self.gave_up[0] = 0
 
     # Steps.
-
-    @contextmanager
-    def apart(self, arena: Allocation) -> Iterator[None]:
-        """Let what is made ready or launched meanwhile have an arena of its own."""
-        before, self.arena = self.arena, arena
-        try:
-            yield
-        finally:
-            self.arena = before
 
     def calls_of(self, calls: Calls) -> Int64:
         """Return what `driver.launch` calls on a stream."""
