@@ -323,18 +323,6 @@ class RowPlace(NamedTuple):
     length: int
 
 
-class RowCopies(NamedTuple):
-    """Copies of rows of several tensors.
-
-    Attributes:
-        places: where the rows are; the same object, where they are the same again.
-        to: addresses of the copies, real [length, size] each.
-    """
-
-    places: tuple[RowPlace, ...]
-    to: Sequence[int]
-
-
 class ShareGradients(NamedTuple):
     """Where the gradients and the loss of a share of a step of several processes are packed.
 
@@ -355,13 +343,16 @@ class Destination(NamedTuple):
             executor's own array gets them.
         loss: real [1], the summed loss times its scale; 0, where it is not wanted.
         packed: of a share; None, where gradients are not packed.
-        copies: of rows, after the launches; rows: int32, of all copies, and of `Part.seed_rows`.
+        places: rows that are copied after the launches; copies: address of that of each tensor,
+            real [length, size].
+        rows: int32, of all copies, and of `Part.seed_rows`.
     """
 
     gradients: int = 0
     loss: int = 0
     packed: ShareGradients | None = None
-    copies: RowCopies = RowCopies((), ())
+    places: tuple[RowPlace, ...] = ()
+    copies: Sequence[int] = ()
     rows: Array = NO_ROWS
 
 

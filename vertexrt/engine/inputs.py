@@ -36,8 +36,6 @@ class Reader:
         pulls: integers first, then real ones, each in the order of declaration.
         numbers: int64 [pulls] which declaration each is.
         is_used: [pulls] whether it reads them; used: int64, the places of those that it reads.
-        plain: [pulls] what a batch calls integers of vertices that it reads; "" for others.
-        reads_integers: it reads some.
         bounds: int64 [pulls, functions] how many values each may take, -1 for any; largest: of
             these.
         reals: the places of real pulls.
@@ -50,14 +48,17 @@ class Reader:
     pulls: tuple[Pull, ...]
     numbers: Array
     is_used: tuple[bool, ...]
-    plain: tuple[str, ...]
     used: Array
     bounds: Array
     largest: int
     reals: tuple[int, ...]
     reads_edges: bool
-    reads_integers: bool
     of_relations: Array
+
+    @property
+    def reads_integers(self) -> bool:
+        """Tell whether a pull that is read is of whole numbers."""
+        return True in self.is_used[: len(self.pulls) - len(self.reals)]
 
 
 def make_reader(program: Program) -> Reader:
@@ -78,15 +79,11 @@ def make_reader(program: Program) -> Reader:
         pulls,
         np.array(numbers, np.int64),
         tuple(pull.name in names for pull in pulls),
-        tuple(
-            p.name if p.name in names and p.dtype == "int" and not p.of_edges else "" for p in pulls
-        ),
         np.array([k for k, pull in enumerate(pulls) if pull.name in names], np.int64),
         most,
         int(most.max(initial=0)),
         tuple(k for k, pull in enumerate(pulls) if pull.dtype != "int"),
         program.reads_edges,
-        any(pull.dtype == "int" and pull.name in names for pull in pulls),
         relations,
     )
 
@@ -163,8 +160,8 @@ def read_inputs(
         index.fill(-1)
     held, floats = pulls_of(batch), list[Array]()
     for k, pull in enumerate(reader.pulls):
-        name = reader.plain[k]
-        if name and type(held) is TakenPulls and held.copy_numbers(name, index[k, :count]):
+        plain = reader.is_used[k] and pull.dtype == "int" and not pull.of_edges
+        if plain and type(held) is TakenPulls and held.copy_numbers(pull.name, index[k, :count]):
             continue
         own = _read(reader, k, batch)
         if pull.dtype != "int":

@@ -279,9 +279,7 @@ class Update(NamedTuple):
 
     def scalars_of(self, group: UpdateGroup) -> tuple[float, ...]:
         """Return the scalars of `StoreUpdate` for a group."""
-        own = self.options
-        if group.lr != own["lr"]:
-            own = {**own, "lr": group.lr}
+        own = {**self.options, "lr": group.lr}
         return (group.decay, group.shrink, *evaluate_all(self.rule.scalars, own))
 
     @property

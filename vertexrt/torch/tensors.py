@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vertexrt.engine.batched import NO_ROWS, Destination, Part, RowCopies, RowPlace, Run, pushed
+from vertexrt.engine.batched import NO_ROWS, Destination, Part, RowPlace, Run, pushed
 from vertexrt.engine.executor import total_loss
 from vertexrt.engine.results import (
     LaunchesHere,
@@ -251,8 +251,8 @@ class DeviceTensors:
         """Run launches; return what is wanted, [n, *shape] each."""
         places = PushPlaces.of(runs[0], wanted)
         found = [*map(self.kept.new_empty, places.shapes)]
-        copies = RowCopies(places.places, [*map(Tensor.data_ptr, found)])
-        self._launch(runs[0], parts[0], Destination(copies=copies, rows=places.rows))
+        to = Destination(0, 0, None, places.places, [*map(Tensor.data_ptr, found)], places.rows)
+        self._launch(runs[0], parts[0], to)
         return found
 
     def gradients(self, way: WayBack, reals: tuple[Any, ...] | None) -> LossAndGradients:
@@ -282,9 +282,9 @@ class DeviceTensors:
         if not touched:
             flat = torch.empty_like(flat)
         copies = [flat.new_empty((place.length, place.size)) for place in places]
-        to = RowCopies(places, [*map(Tensor.data_ptr, copies)])
+        to = [*map(Tensor.data_ptr, copies)]
         gradients = 0 if touched else flat.data_ptr()
-        self._launch(run, part, Destination(gradients, at, None, to, rows))
+        self._launch(run, part, Destination(gradients, at, None, places, to, rows))
         pulled, looked_up = {}, {}
         for name, (shape, added) in zip(way.pulls, sums, strict=True):
             if added is None:

@@ -310,7 +310,7 @@ class CudaExecutor:
             size: bytes of rows that the launch copies on their way to the host.
             given: memory that these are brought to; None for that of the slot.
         """
-        lent = run.inputs.lent or self.copies.shared or bool(part.to.copies.places and not size)
+        lent = run.inputs.lent or self.copies.shared or bool(part.to.places and not size)
         if lent:
             self.session.device.follow_caller()
         slot = self._launch_now(run, part, ending)

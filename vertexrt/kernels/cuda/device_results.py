@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.batched import Destination, RowCopies, Run
+from vertexrt.engine.batched import Destination, Run
 from vertexrt.engine.results import PushPlaces, PushRows
 from vertexrt.kernels.cuda.session import Session
 
@@ -64,8 +64,7 @@ def leave(
     if stays:
         shapes, rows, places = PushPlaces.of(run, wanted)
         made = [session.device.empty(shape, session.dtype) for shape in shapes]
-        copies = RowCopies(places, [at for _, at in made])
-        to = Destination(0, 0, None, copies, rows)
+        to = Destination(0, 0, None, places, [at for _, at in made], rows)
         return LeftPushes(to, {n: array for n, (array, _) in zip(names, made, strict=True)}, {}, 0)
 
     def find() -> LeftPushes:
@@ -75,7 +74,7 @@ def leave(
             starts.append(size)
             size += math.prod(shape) * real
         taken = session.taken = session.memory.grown(session.taken, size)
-        to = Destination(0, 0, None, RowCopies(places, [taken.address + at for at in starts]), rows)
+        to = Destination(0, 0, None, places, [taken.address + at for at in starts], rows)
         return LeftPushes(to, {}, dict(zip(names, shapes, strict=True)), size)
 
     session.take_arena(run)  # whose error says more

@@ -177,7 +177,7 @@ def leave_results(
             if to.packed is not None:
                 given = to.packed.words + losses
                 found.append(session.kernel("pack_kernel", to.packed.blocks, THREADS, given))
-        places, copies = to.copies
+        places, copies = to.places, to.copies
         for k in range(0, len(places), MOST_TAKEN):
             taken = b""
             blocks, own = 0, slice(k, k + MOST_TAKEN)
