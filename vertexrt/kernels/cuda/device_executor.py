@@ -224,8 +224,9 @@ class CudaExecutor:
         session.device.follow_caller()  # its work may still read the memory that is taken now
         run.kept = {PLANNED: True}
         places = PushPlaces.of(run, [PushRows(name, call.vertices) for name in call.outputs])
-        before, session.arena = session.arena, Allocation(0, 0, None)
+        before = session.arena
         try:
+            session.arena = Allocation(0, 0, None)
             session.take_arena(run)
             ready = self.ready(run, run.forward()._replace(to=Destination(rows=places.rows)))
             arena = session.arena
@@ -238,8 +239,8 @@ class CudaExecutor:
             if new:
                 self.uploads.change(run, new)
             part, before = run.forward(seed), session.arena
-            session.arena = arena
             try:
+                session.arena = arena
                 return self.push(runs, [part], call.outputs, call.vertices, call.stays)._read()
             finally:
                 session.arena = before
