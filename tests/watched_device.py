@@ -11,9 +11,9 @@ from vertexrt.api.network import Network
 from vertexrt.kernels.cuda.device import Array, Device, LaunchStruct
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
 from vertexrt.kernels.cuda.instruction import COLUMNS, EXPECT, FOR_ALL
+from vertexrt.kernels.cuda.pack import ARRIVED_AT
 from vertexrt.kernels.cuda.persistent import ORDER_NAMES, PersistentExecutable
 from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
-from vertexrt.kernels.cuda.pack import ARRIVED_AT
 from vertexrt.script.isa import WAIT
 
 # Words of what the kernel takes, see `PersistentLaunch.run`: where scripts and counters of a launch
