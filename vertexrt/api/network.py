@@ -62,7 +62,7 @@ from vertexrt.graph.batch import edge_pulls_of, pulls_of, source_of, take_unread
 from vertexrt.graph.device_rows import DeviceRows, on_device
 from vertexrt.graph.digest import BatchForm, parts_of_pull
 from vertexrt.graph.owned import INT32
-from vertexrt.graph.pulls import PullValue, check_pulls, held_table, rows_unchecked
+from vertexrt.graph.pulls import check_pulls, held_table, rows_unchecked
 from vertexrt.ir.program import Program
 from vertexrt.parallel.group import ProcessGroup
 
@@ -913,7 +913,7 @@ def with_tables(batch: GraphBatch, tables: Mapping[str, Any]) -> GraphBatch:
 
     So shares of it have whole tables.
     """
-    found: list[dict[str, PullValue]] = []
+    found = []
     for pulls in (pulls_of(batch), edge_pulls_of(batch)):
         rows = {name: parts_of_pull(value) for name, value in pulls.items()}
         found.append({n: rows_unchecked(tables.get(n, own), at) for n, (own, at) in rows.items()})
