@@ -7,8 +7,8 @@ dicts hold the latter.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from vertexrt.ir.passes.specialise import MOST_PULLS, MOST_SLOTS
 from vertexrt.ir.program import Node, Program, Pull, attributes
 from vertexrt.ir.user_line import user_line
 
-_active = threading.local()
+active: ContextVar[Trace | None] = ContextVar("active", default=None)  # in each thread
 CHILDREN = "children"  # the relation of `gather_all`, where it is not named
 PULLS = ("pull", "edge_pull")  # ops of external values
 
@@ -31,7 +31,7 @@ def current_trace() -> Trace:
 
     Raises: TraceError outside of a trace.
     """
-    trace: Trace | None = getattr(_active, "trace", None)
+    trace = active.get()
     if trace is None:
         raise TraceError.at(
             "trace",
@@ -91,16 +91,6 @@ class Trace:
         self.every: list[str] = []
         self._of_edges: dict[str, bool] = {}  # by name of what is pulled
         self._read: dict[tuple[str, int | str], Value] = {}  # by that name, and whose edges
-        self._outer: Trace | None = None
-
-    def __enter__(self) -> Trace:
-        self._outer = getattr(_active, "trace", None)
-        _active.trace = self
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        _active.trace = self._outer
-        self.builder.closed = True
 
     @property
     def count(self) -> int:
