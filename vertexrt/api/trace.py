@@ -392,13 +392,8 @@ class Parameter(Matrix):
                 "net.parameters[name] = array",
             )
         self.parameter, self.start, self.shape = self, 0, extents
-        given: object = trainable
-        if not isinstance(given, bool):
-            raise TraceError.at(
-                "Parameter", f"trainable is {given!r:.60}", "True or False", "write trainable=False"
-            )
         self.init = init
-        self.trainable = trainable
+        self.trainable = flag_of("Parameter", "trainable", trainable)
         self.name: str | None = None
 
     def _as_value(self, builder: Builder) -> Value:
@@ -422,6 +417,18 @@ class Parameter(Matrix):
     def __repr__(self) -> str:
         name = f"{self.name!r}, " if self.name else ""
         return f"Parameter({name}{self.shape})"
+
+
+def flag_of(where: str, name: str, given: object) -> bool:
+    """Return an option that is on or off.
+
+    Raises: TraceError, when it is neither True nor False.
+    """
+    if not isinstance(given, bool):
+        raise TraceError.at(
+            where, f"{name} is {given!r:.60}", "True or False", f"write {where}(..., {name}=True)"
+        )
+    return given
 
 
 class ParameterPart(Matrix):
