@@ -167,7 +167,7 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     noted: dict[str, Any] = {}
     for name in ("optimizer", "meta"):
         try:
-            noted[name] = parse_json(texts[name]) if name in texts else None
+            noted[name] = parse_json(texts.get(name, "null"))
         except ValueError as error:
             raise _damaged(path, str(error)) from error
         if not isinstance(noted[name], dict):

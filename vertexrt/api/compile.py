@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import fields
 from typing import Any
 
@@ -80,14 +79,13 @@ def compile(
         real = str(np.dtype(dtype).name)
     except TypeError:  # NumPy does not know it either
         real = str(dtype)
-    choices: tuple[tuple[object, Collection[str], str], ...] = (
+    for given, known, name in (
         (engine, ENGINES, "engine"),
         (real, DTYPES, "dtype"),
         (policy, POLICIES, "policy"),
         (reduction, REDUCTIONS, "reduction"),
         (precision, PRECISIONS, "precision"),
-    )
-    for given, known, name in choices:
+    ):
         if not isinstance(given, str) or given not in known:
             raise UsageError.at(
                 "compile",

@@ -66,11 +66,7 @@ def normal(std: float) -> Initializer:
     Raises: UsageError, when std is negative or not finite.
     """
     check_not_negative("normal", std=std)
-
-    def sample(shape: Shape, rng: np.random.Generator) -> Array:
-        return std * rng.standard_normal(shape)
-
-    return sample
+    return lambda shape, rng: std * rng.standard_normal(shape)
 
 
 def uniform(a: float) -> Initializer:
@@ -79,11 +75,7 @@ def uniform(a: float) -> Initializer:
     Raises: UsageError, when a is negative or not finite.
     """
     check_not_negative("uniform", a=a)
-
-    def sample(shape: Shape, rng: np.random.Generator) -> Array:
-        return a * (2.0 * rng.random(shape) - 1.0)
-
-    return sample
+    return lambda shape, rng: a * (2.0 * rng.random(shape) - 1.0)
 
 
 def xavier_uniform(shape: Shape, rng: np.random.Generator) -> Array:

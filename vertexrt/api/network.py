@@ -62,7 +62,7 @@ from vertexrt.graph.batch import edge_pulls_of, pulls_of, source_of, take_unread
 from vertexrt.graph.device_rows import DeviceRows, on_device
 from vertexrt.graph.digest import BatchForm, parts_of_pull
 from vertexrt.graph.owned import INT32
-from vertexrt.graph.pulls import PullValue, check_pulls, held_table, rows_unchecked
+from vertexrt.graph.pulls import check_pulls, held_table, rows_unchecked
 from vertexrt.ir.program import Program
 from vertexrt.parallel.group import ProcessGroup
 
@@ -94,8 +94,8 @@ class ForwardPass:
 
     Attributes:
         seed: of its random draws.
-        version: of the parameters.
         reals: of `Part`.
+        version: of the parameters.
         arenas: what it computed, where that is set aside.
         done: it was gone back through, which overwrites what it computed.
     """
@@ -104,8 +104,8 @@ class ForwardPass:
     runs: list[Run]
     use: Use
     seed: int
-    version: int
     reals: tuple[Any, ...] | None = None
+    version: int = 0
     arenas: Arenas | None = None
     done: bool = False
 
@@ -125,17 +125,9 @@ class ForwardPasses:
         self.zero = np.zeros(1, executor.model.store.dtype)
         self.here: weakref.ref[ForwardPass] | None = None  # whose values the arenas have
 
-    def note(
-        self,
-        batch: GraphBatch,
-        runs: list[Run],
-        use: Use,
-        seed: int,
-        reals: tuple[Any, ...] | None = None,
-    ) -> ForwardPass:
+    def note(self, made: ForwardPass) -> ForwardPass:
         """Note a pass that the executor's arenas have now; return it."""
-        version = self._executor.model.store.versions.item()
-        made = ForwardPass(batch, runs, use, seed, version, reals)
+        made.version = self._executor.model.store.versions.item()
         self.here = weakref.ref(made)
         return made
 
@@ -319,7 +311,7 @@ class Network:
             self._passes.make_room()
             runs = self._model.prepare(use, batch)
             found = self._push(call, runs)
-            made = self._passes.note(batch, runs, use, call.seed)
+            made = self._passes.note(ForwardPass(batch, runs, use, call.seed))
             pushed = found if convert is None else Outputs(_converted(found, convert))
             return Record(self, made, pushed, call.stays, convert)
 
@@ -915,7 +907,7 @@ def with_tables(batch: GraphBatch, tables: Mapping[str, Any]) -> GraphBatch:
 
     So shares of it have whole tables.
     """
-    found: list[dict[str, PullValue]] = []
+    found = []
     for pulls in (pulls_of(batch), edge_pulls_of(batch)):
         rows = {name: parts_of_pull(value) for name, value in pulls.items()}
         found.append({n: rows_unchecked(tables.get(n, own), at) for n, (own, at) in rows.items()})

@@ -367,21 +367,20 @@ class Optimizer:
         vars(self)["_reach"] = (math.inf,) * len(moments)  # no option
         assert row, "`_bind` refuses it"
         assert rule
-        groups: list[UpdateGroup] = []
+        found = []
         for names, own in (((), GroupOptions()), *self._parts):  # the first is the optimizer's
+            if own.get("frozen"):
+                continue
             rate, decay = own.get("lr", lr), own.get("weight_decay", self.weight_decay)
             if callable(rate):
                 rate = rate_at(type(self).__name__, "groups lr", rate, steps)
             elif "lr" in own:
                 rate *= lr / self._base
-            if not own.get("frozen"):
-                kinds = (0.0, 1.0 - rate * decay) if row.decoupled else (decay, 1.0)
-                groups.append(UpdateGroup(tuple(names), rate, *kinds))
-        whole = groups[0]
-        if self._parts:
-            groups[0] = whole._replace(decay=0.0, shrink=1.0)  # of nothing: all may be frozen
-        else:
-            groups = []
+            decays = (0.0, 1.0 - rate * decay) if row.decoupled else (decay, 1.0)
+            found.append(UpdateGroup(tuple(names), rate, *decays))
+        whole, *groups = found
+        if self._parts:  # all may be frozen, so there is one of no parameters
+            groups.insert(0, whole._replace(decay=0.0, shrink=1.0))
         return Update(
             rule=rule,
             moments=moments,

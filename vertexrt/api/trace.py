@@ -7,8 +7,8 @@ dicts hold the latter.
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from vertexrt.ir.passes.specialise import MOST_PULLS, MOST_SLOTS
 from vertexrt.ir.program import Node, Program, Pull, attributes
 from vertexrt.ir.user_line import user_line
 
-_active = threading.local()
+active: ContextVar[Trace | None] = ContextVar("active", default=None)  # in each thread
 CHILDREN = "children"  # the relation of `gather_all`, where it is not named
 PULLS = ("pull", "edge_pull")  # ops of external values
 
@@ -31,7 +31,7 @@ def current_trace() -> Trace:
 
     Raises: TraceError outside of a trace.
     """
-    trace: Trace | None = getattr(_active, "trace", None)
+    trace = active.get()
     if trace is None:
         raise TraceError.at(
             "trace",
@@ -91,16 +91,6 @@ class Trace:
         self.every: list[str] = []
         self._of_edges: dict[str, bool] = {}  # by name of what is pulled
         self._read: dict[tuple[str, int | str], Value] = {}  # by that name, and whose edges
-        self._outer: Trace | None = None
-
-    def __enter__(self) -> Trace:
-        self._outer = getattr(_active, "trace", None)
-        _active.trace = self
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        _active.trace = self._outer
-        self.builder.closed = True
 
     @property
     def count(self) -> int:
@@ -402,13 +392,8 @@ class Parameter(Matrix):
                 "net.parameters[name] = array",
             )
         self.parameter, self.start, self.shape = self, 0, extents
-        given: object = trainable
-        if not isinstance(given, bool):
-            raise TraceError.at(
-                "Parameter", f"trainable is {given!r:.60}", "True or False", "write trainable=False"
-            )
         self.init = init
-        self.trainable = trainable
+        self.trainable = flag_of("Parameter", "trainable", trainable)
         self.name: str | None = None
 
     def _as_value(self, builder: Builder) -> Value:
@@ -432,6 +417,18 @@ class Parameter(Matrix):
     def __repr__(self) -> str:
         name = f"{self.name!r}, " if self.name else ""
         return f"Parameter({name}{self.shape})"
+
+
+def flag_of(where: str, name: str, given: object) -> bool:
+    """Return an option that is on or off.
+
+    Raises: TraceError, when it is neither True nor False.
+    """
+    if not isinstance(given, bool):
+        raise TraceError.at(
+            where, f"{name} is {given!r:.60}", "True or False", f"write {where}(..., {name}=True)"
+        )
+    return given
 
 
 class ParameterPart(Matrix):

@@ -14,6 +14,7 @@ from vertexrt.api.trace import (
     NetworkNames,
     Parameter,
     Trace,
+    active,
     current_trace,
     parameters_of,
     parts_of,
@@ -469,22 +470,26 @@ def trace_in(function: VertexFunction, names: NetworkNames | None = None) -> tup
         called = names.states[id(function)]
         params = {names.parameters[id(p)]: p for _, p in parameters_of(function)}
     trace = Trace(function, called, function.arity, names)
-    with trace:
+    token = active.set(trace)
+    try:
         function.forward()
-        if function.state and not trace.scattered:
-            raise TraceError.at(
-                "scatter",
-                "forward() does not scatter",
-                f"the state {sorted(function.state)}",
-                "scatter it there, or write state={}",
-            )
-        if function.initial and not any(n.op == "gather" for n in trace.builder.nodes):
-            raise TraceError.at(
-                "initial",
-                f"initial gives {sorted(function.initial)}, and forward() gathers no slot",
-                "gather(slot), which reads it where a child is absent; gather_all does not",
-                "leave initial out, or gather slots",
-            )
+    finally:
+        active.reset(token)
+        trace.builder.closed = True
+    if function.state and not trace.scattered:
+        raise TraceError.at(
+            "scatter",
+            "forward() does not scatter",
+            f"the state {sorted(function.state)}",
+            "scatter it there, or write state={}",
+        )
+    if function.initial and not any(n.op == "gather" for n in trace.builder.nodes):
+        raise TraceError.at(
+            "initial",
+            f"initial gives {sorted(function.initial)}, and forward() gathers no slot",
+            "gather(slot), which reads it where a child is absent; gather_all does not",
+            "leave initial out, or gather slots",
+        )
     if names is None and not trace.pushed:
         raise TraceError.at(
             "push",

@@ -28,7 +28,7 @@ from vertexrt.api.functional import (
     tanh,
     value_of,
 )
-from vertexrt.api.trace import Cell, Parameter
+from vertexrt.api.trace import Cell, Parameter, flag_of
 from vertexrt.api.vertex_function import State
 from vertexrt.checks import is_real, is_whole
 from vertexrt.errors import TraceError
@@ -54,18 +54,6 @@ def sizes_of(where: str, **sizes: object) -> list[int]:
             )
         found.append(int(given))
     return found
-
-
-def flag_of(where: str, name: str, given: object) -> bool:
-    """Return an option that is on or off.
-
-    Raises: TraceError, when it is neither True nor False.
-    """
-    if not isinstance(given, bool):
-        raise TraceError.at(
-            where, f"{name} is {given!r:.60}", "True or False", f"write {where}(..., {name}=True)"
-        )
-    return given
 
 
 def uniform_in(size: int) -> init.Initializer:

@@ -290,7 +290,7 @@ class Pass:
                 pushes.append(PushRows(name, rows.vertices))
             found = results.forward(runs, parts, pushes)
             if call.keep:
-                self._made = passes.note(batch, runs, use, self._seed, reals)
+                self._made = passes.note(ForwardPass(batch, runs, use, self._seed, reals))
         for k, rows in enumerate(self._rows):
             if rows.shape is not None:
                 found[k] = found[k].view(rows.shape)
