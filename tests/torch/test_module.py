@@ -361,6 +361,8 @@ def test_tensors_of_a_batch_are_rebuilt_as_training_loops_do() -> None:
         assert batch.graphs.num_graphs == len(trees())
         assert torch.equal(mine(batch)["h"], mine(trees())["h"])
         assert torch.equal(mine(pickle.loads(pickle.dumps(batch)))["h"], mine(trees())["h"])
+    last = vt.BatchTensors(t.clone() for t in vt.BatchTensors.of(batch))  # nobody else holds them
+    assert last.graphs is batch.graphs
 
 
 class Named(Node):

@@ -107,10 +107,13 @@ class BatchTensors(_TensorsOfBatch):
 
     def __new__(cls, *tensors: Any) -> BatchTensors:
         """Make the tuple of three tensors, or of an iterator over them."""
-        token, graph_of, roots = tensors if len(tensors) > 1 else tensors[0]
-        made = super().__new__(cls, token, graph_of, roots)
+        given = iter(tensors if len(tensors) > 1 else tensors[0])
+        token, held = next(given), None
         if type(token) is Tensor and not torch.compiler.is_compiling():
-            made.held = _tokens.get(int(token))  # which a copy of its memory does not hold
+            # Which a copy of its memory does not hold; an iterator may be the last that does.
+            held = _tokens.get(int(token))
+        made = super().__new__(cls, token, *given)
+        made.held = held
         return made
 
     @staticmethod
@@ -508,7 +511,9 @@ def evaluate(
         an export or a trace of PyTorch's.
     """
     compiling = torch.compiler.is_compiling()
-    if is_exporting() or (not compiling and torch._C._is_tracing()):
+    # Dynamo takes every call for one of an export, in some versions.
+    by_python = not torch.compiler.is_dynamo_compiling()
+    if by_python and (is_exporting() or (not compiling and torch._C._is_tracing())):
         raise UsageError.at("torch", "a network in torch.export or torch.jit.trace", *NO_EXPORT)
     graphs = None if compiling else graphs_in(batch)
     device, dtype, grad = bound.device, bound.dtype, torch.is_grad_enabled()
