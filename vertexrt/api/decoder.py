@@ -1,0 +1,321 @@
+"""Generate words one after another: a network of one step whose states are fed back to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.api.arguments import check_batch, check_draw, check_known, check_option
+from vertexrt.api.carried import CarriedState
+from vertexrt.api.network import Network
+from vertexrt.checks import is_real, is_whole
+from vertexrt.errors import GraphError
+from vertexrt.graph import GraphBatch, Rows
+from vertexrt.graph.digest import parts_of_pull
+from vertexrt.graph.owned import INT32
+
+Array = np.ndarray[Any, Any]
+MOST_WAITING = 1 << 20  # scores that are kept to be normalised
+
+
+class Generated(NamedTuple):
+    """What a `Decoder` has made of a graph.
+
+    Attributes:
+        words: numbers in order, the one that ends included; of a tree from the top down, a vertex
+            before its children, and these from the first.
+        parents: of each word the place of the word that it comes after: the one before, or in a
+            tree the parent's; -1 for the first.
+        score: log probability / (number of words) ** length_penalty.
+        missing: words that are to come, at least; 0, unless it was cut off at `max_length`.
+    """
+
+    words: tuple[int, ...]
+    parents: tuple[int, ...]
+    score: float
+    missing: int
+
+
+class _Open(NamedTuple):
+    """The children of a word that are to be made; hypotheses share these, since none changes.
+
+    Attributes:
+        states, row: what the step of the word pushed, and which row of it.
+        word, place: the word and its place among those of its hypothesis.
+        slot, size: of the next child, and how many there are.
+        above: those of an earlier word, which come after these.
+    """
+
+    states: Mapping[str, Any]
+    row: int
+    word: int
+    place: int
+    slot: int
+    size: int
+    above: _Open | None
+
+
+class _Hypothesis(NamedTuple):
+    """Words so far, as of `Generated`, and those that come next."""
+
+    words: tuple[int, ...]
+    parents: tuple[int, ...]
+    score: float
+    missing: int
+    open: _Open
+
+    def after(
+        self, states: Mapping[str, Any], row: int, word: int, count: int, score: float
+    ) -> _Hypothesis:
+        """Return it with one more word, which has `count` children."""
+        now = self.open
+        rest = now.above if now.slot + 1 == now.size else now._replace(slot=now.slot + 1)
+        if count:
+            rest = _Open(states, row, word, len(self.words), 0, count, rest)
+        words, parents = (*self.words, word), (*self.parents, now.place)
+        missing = self.missing - 1 + count
+        return _Hypothesis(words, parents, self.score + score, missing, rest or now)
+
+
+class Decoder:
+    """Generates sequences or trees, a word a step: greedy, drawn, or by beam search.
+
+    A step is a graph with one vertex that pulls `word`, the word before, and one root, which pushes
+    `logits`, the scores of the next word. Its states are what the network pulls under the name of
+    a push (see `CarriedState`): each vertex pulls in a step what it pushed in the step before. They
+    stay on the device. Whatever else the graph has, such as vertices of a source to attend to, is
+    the same in each step.
+
+    In a tree a word may have several children, each of which is a step that begins with the states
+    and the word of its parent, and pulls `slot`, the number of the child, where the batch has it.
+
+    Parameters are those of the moment. A decoder holds the memory of a plan (`Network.plan`).
+
+    Args:
+        net: a compiled network.
+        batch: a first step for each sequence or tree: `word` is what it begins with, states are
+            those to begin with, zeros where the batch has none. Both are arrays of the host.
+        num_beams: hypotheses that beam search keeps for each graph; 1 is greedy.
+        word, slot, logits: names of pulls and of the push, [V] and [V, words].
+    Attributes:
+        pulls: what a call may give, shapes by name: `word`, `slot` and states of rows graph by
+            graph, `num_beams` of each; other pulls as the batch has them.
+    Raises: GraphError, when a graph has not one vertex with a word and one root, or graphs differ
+        in their number of states; UsageError, when `batch` is none or the network lacks a push.
+    Source: beam search as in Sutskever et al. 2014; top-k of Fan et al. 2018, top-p of Holtzman et
+        al. 2020; trees as in Dong and Lapata 2016.
+    """
+
+    def __init__(
+        self,
+        net: Network,
+        batch: GraphBatch,
+        *,
+        num_beams: int = 1,
+        word: str = "word",
+        slot: str = "slot",
+        logits: str = "logits",
+    ) -> None:
+        carried = CarriedState(net)
+        check_batch("Decoder", batch)
+        check_known((logits,), net.pushes, net.program.name)
+        fits = is_whole(num_beams) and num_beams >= 1
+        check_option("Decoder", "num_beams", num_beams, fits, "a whole number, 1 or more")
+        rows = batch.num_graphs * num_beams
+        batch = batch.take(np.arange(rows) // num_beams)
+        places, zeros = carried.ends(batch), carried.put(batch).pulls
+        numbers = {}
+        for name in {word, slot} & {*batch.pulls}:
+            table, own = parts_of_pull(batch.pulls[name])
+            numbers[name] = np.append(table, INT32.type(-1))[own]
+        said = np.flatnonzero(numbers.get(word, np.full(batch.num_vertices, -1)) >= 0)
+        for what, vertices, each in (
+            (f"vertices that pull {word!r}", said, 1),
+            ("roots", batch.roots, 1),
+            ("vertices with states", places, len(places) // rows),
+        ):
+            counts = np.bincount(batch.graph_of[vertices], minlength=rows)
+            if (counts != each).any():
+                number = int(np.argmax(counts != each))
+                raise GraphError.at(
+                    "Decoder",
+                    f"graph {number // num_beams} has {counts[number]} {what}",
+                    f"{each} in each graph, which is one step",
+                    "build a graph of the vertices of one step for each sequence",
+                )
+        self._starts: dict[str, Any] = {name: each[said] for name, each in numbers.items()}
+        of_said, of_places = (np.full(batch.num_vertices, -1, np.int32) for _ in range(2))
+        of_said[said], of_places[places] = np.arange(rows), np.arange(len(places))
+        for name in carried.shapes:
+            table, own = parts_of_pull(batch.pulls.get(name, zeros[name]))
+            at = own[places]
+            self._starts[name] = np.where((at < 0)[:, None], 0, table[at])
+        pulls = {
+            name: Rows(start, of_said if name in numbers else of_places)
+            for name, start in self._starts.items()
+        }
+        same = np.array_equal(places, batch.roots)
+        self._plan = net.plan(
+            batch.with_pulls(pulls),
+            outputs=(logits, *carried.shapes),
+            vertices=places if same else np.concatenate([batch.roots, places]),
+            arrays="device",
+        )
+        self.pulls = self._plan.pulls
+        self._word, self._slot, self._logits = word, slot, logits
+        self._states, self._from = tuple(carried.shapes), 0 if same else rows
+        self._order, self._beams = list(range(rows)), num_beams
+
+    def __call__(
+        self,
+        pulls: Mapping[str, Any] | None = None,
+        *,
+        max_length: int,
+        end: int | None = None,
+        children: npt.ArrayLike | None = None,
+        length_penalty: float = 1.0,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 0,
+    ) -> list[list[Generated]]:
+        """Generate.
+
+        Args:
+            pulls: other values than the batch had, by name, in the shapes of `pulls`.
+            max_length: words at most.
+            end: the word that ends a sequence; None for none.
+            children: whole numbers [words], of each word the number of its children in a tree; 1 by
+                default, which makes a sequence.
+            length_penalty: hypotheses are compared by log probability / length ** length_penalty.
+            temperature: 0 takes the most probable word. Above, words are drawn from
+                softmax(logits / temperature), without beams.
+            top_k: draw from the k most probable words; 0 from all.
+            top_p: draw from the fewest most probable words whose probabilities add up to this.
+            seed: of what is drawn.
+        Returns: for each graph what was found, the best first: one, or up to `num_beams`. A search
+            ends when as many are complete; those that are not come last.
+        Raises: UsageError, for a value that an argument does not take; PullError, as a plan does.
+        """
+        beams, rows = self._beams, len(self._order)
+        whole = is_whole(max_length) and max_length >= 1
+        draws = is_real(temperature) and temperature > 0 and beams == 1
+        for option, value, fits, expected in (
+            ("max_length", max_length, whole, "a whole number, 1 or more"),
+            ("length_penalty", length_penalty, is_real(length_penalty), "a number"),
+            ("temperature", temperature, draws or temperature == 0, "0, or above it without beams"),
+            ("top_k", top_k, is_whole(top_k) and top_k >= 0, "a whole number, 0 for all words"),
+            ("top_p", top_p, is_real(top_p) and 0 < top_p <= 1, "a number above 0, 1 at most"),
+        ):
+            check_option("decoder", option, value, fits, expected)
+        check_draw("decoder", seed)
+        given = starts = {**self._starts, **({} if pulls is None else pulls)}
+        begin = _Hypothesis((), (), 0.0, 1, _Open({}, 0, 0, -1, 0, 1, None))
+        live = [[begin] for _ in range(rows // beams)]
+        done: list[list[_Hypothesis]] = [[] for _ in live]
+        counts, rng = np.zeros(0, np.int64), np.random.default_rng(seed)
+        # Without beams nothing is compared, so that scores are normalised many steps at a time.
+        waiting: list[Array] = []
+        totals: list[Array] = []
+        for step in range(max_length):
+            pushed = self._plan(given)
+            scores = pushed[self._logits][:rows]
+            scores = scores if isinstance(scores, np.ndarray) else scores.get()  # of CuPy
+            states: Mapping[str, Any] = {name: pushed[name][self._from :] for name in self._states}
+            if step == 0:
+                counts = _counts(children, end, scores.shape[1])
+            if beams == 1:
+                judged = _noisy(scores / temperature, top_k, top_p, rng) if draws else scores
+                best = judged.argmax(axis=1)[:, None]
+                if len(waiting) * scores.size > MOST_WAITING:
+                    totals, waiting = [*totals, _total(np.stack(waiting))], []
+                waiting.append(scores)
+            else:
+                scores = scores - _total(scores)[:, None]
+                before = [[one.score for one in each] for each in live]
+                filled = [each + [-np.inf] * (beams - len(each)) for each in before]
+                best = _largest(scores + np.reshape(filled, (rows, 1)), beams)
+            sources = [(states, row) for row in self._order]
+            numbers = np.array(starts[self._word])
+            slots = np.zeros_like(numbers)
+            for k, several in enumerate(live):
+                live[k] = []
+                for at in best[k].tolist()[: beams - len(done[k])]:
+                    number, word = divmod(at, len(counts))
+                    if number < len(several):  # all begin with one
+                        row, count = k * beams + number, counts.item(word)
+                        score = scores.item(row, word)
+                        one = several[number].after(states, row, word, count, score)
+                        (live if one.missing else done)[k].append(one)
+                for row, one in enumerate(live[k], k * beams):
+                    now = one.open
+                    sources[row] = now.states, now.row
+                    numbers[row], slots[row] = now.word, now.slot
+            if not any(live):
+                break
+            given = {**starts, self._word: numbers}
+            if self._slot in given:
+                given[self._slot] = slots
+            blocks = {id(block): block for block, _ in sources}
+            first = {key: number * rows for number, key in enumerate(blocks)}
+            index = [first[id(block)] + row for block, row in sources]
+            for name in self._states:
+                tables = [block[name] for block in blocks.values()]
+                given[name] = tables[0]
+                if index != self._order:
+                    joined = np.concatenate(tables).reshape(rows * len(tables), -1)
+                    given[name] = joined[index].reshape(tables[0].shape)
+        none = np.zeros((max_length, rows))
+        total = np.concatenate([*totals, _total(np.stack(waiting))]) if waiting else none
+        found = []
+        for k, each in enumerate(map(list.__add__, done, live)):
+            made = []
+            for words, parents, score, missing, _ in each:
+                score = (score - total[: len(words), k].sum()) / len(words) ** length_penalty
+                made.append(Generated(words, parents, float(score), missing))
+            found.append(sorted(made, key=lambda one: (one.missing > 0, -one.score)))
+        return found
+
+
+def _total(logits: Array) -> Array:
+    """Return the logarithm of the sum of exp over the last axis."""
+    top = logits.max(axis=-1, keepdims=True)
+    total: Array = np.log(np.exp(logits - top).sum(axis=-1)) + top[..., 0]
+    return total
+
+
+def _counts(children: npt.ArrayLike | None, end: int | None, words: int) -> Array:
+    """Return how many children each word has. Raises: UsageError."""
+    counts = np.ones(words, np.int64) if children is None else np.array(children)
+    fits = counts.shape == (words,) and counts.dtype.kind in "iu" and counts.min() >= 0
+    check_option("decoder", "children", children, fits, f"whole numbers [{words}], 0 or more")
+    if end is not None:
+        fits = is_whole(end) and 0 <= end < words
+        check_option("decoder", "end", end, fits, f"a word, 0 to {words - 1}")
+        counts[end] = 0
+    return counts
+
+
+def _noisy(scores: Array, top_k: int, top_p: float, rng: np.random.Generator) -> Array:
+    """Return scores whose largest is a draw from their softmax, words that are left out at -inf.
+
+    Source: the Gumbel-max trick (Gumbel 1954; Maddison et al. 2014).
+    """
+    falling = -np.sort(-scores, axis=1)
+    share = np.exp(falling - falling[:, :1])
+    share[:, top_k or share.shape[1] :] = 0.0
+    before = np.cumsum(share, axis=1) - share
+    kept = (share > 0.0) & (before < top_p * share.sum(axis=1, keepdims=True))
+    least = np.where(kept, falling, np.inf).min(axis=1, keepdims=True)
+    return np.where(scores < least, -np.inf, scores) + rng.gumbel(size=scores.shape)
+
+
+def _largest(judged: Array, beams: int) -> Array:
+    """Return which of the numbers of `beams` rows at a time are the largest, falling."""
+    flat = -judged.reshape(len(judged) // beams, -1)
+    found = np.argpartition(flat, beams - 1, axis=1)[:, :beams]
+    order = np.argsort(np.take_along_axis(flat, found, axis=1), axis=1)
+    return np.take_along_axis(found, order, axis=1)
