@@ -213,7 +213,7 @@ class LoadedKernels:
         with notes.compiling("kernels"):
             for each in kernels:
                 kernel, choices = decide(each, real, products)
-                self.blas_above = min(self.blas_above, *(choice.rows for choice in choices))
+                self.blas_above = min([self.blas_above, *(choice.rows for choice in choices)])
                 # Loops are not unrolled: LLVM would do that to those whose ends are known before it
                 # makes vectors of them, takes three times as long, and short loops run slower
                 # (`docs/performance.md`).
