@@ -103,7 +103,10 @@ def test_texts_go_on_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert len(words) == 2
     assert all(len(each) <= 3 for each in words)
     assert main(["eval", run, "--num-beams", "2"]) == 2
-    assert "[--num-beams] gru-lm was trained for language-model" in capsys.readouterr().err
+    assert (
+        "[--num-beams] gru-lm is of the task language-model; expected a translation, or"
+        in capsys.readouterr().err
+    )
     assert main(["predict", run]) == 0
     assert "loss" in capsys.readouterr().out
 

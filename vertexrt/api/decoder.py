@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from vertexrt.api.arguments import check_batch, check_draw, check_known, check_option
-from vertexrt.api.carried import CarriedState
+from vertexrt.api.along import CarriedState
 from vertexrt.api.network import Network
 from vertexrt.checks import is_real, is_whole
 from vertexrt.errors import GraphError
@@ -18,7 +18,7 @@ from vertexrt.graph.digest import parts_of_pull
 from vertexrt.graph.owned import INT32
 
 Array = np.ndarray[Any, Any]
-MOST_WAITING = 1 << 20  # scores that are kept to be normalised
+SLOT = "slot"  # the pull
 
 
 class Generated(NamedTuple):
@@ -39,45 +39,10 @@ class Generated(NamedTuple):
     missing: int
 
 
-class _Open(NamedTuple):
-    """The children of a word that are to be made; hypotheses share these, since none changes.
-
-    Attributes:
-        states, row: what the step of the word pushed, and which row of it.
-        word, place: the word and its place among those of its hypothesis.
-        slot, size: of the next child, and how many there are.
-        above: those of an earlier word, which come after these.
-    """
-
-    states: Mapping[str, Any]
-    row: int
-    word: int
-    place: int
-    slot: int
-    size: int
-    above: _Open | None
-
-
-class _Hypothesis(NamedTuple):
-    """Words so far, as of `Generated`, and those that come next."""
-
-    words: tuple[int, ...]
-    parents: tuple[int, ...]
-    score: float
-    missing: int
-    open: _Open
-
-    def after(
-        self, states: Mapping[str, Any], row: int, word: int, count: int, score: float
-    ) -> _Hypothesis:
-        """Return it with one more word, which has `count` children."""
-        now = self.open
-        rest = now.above if now.slot + 1 == now.size else now._replace(slot=now.slot + 1)
-        if count:
-            rest = _Open(states, row, word, len(self.words), 0, count, rest)
-        words, parents = (*self.words, word), (*self.parents, now.place)
-        missing = self.missing - 1 + count
-        return _Hypothesis(words, parents, self.score + score, missing, rest or now)
+# A word that is to be made: what the step of its parent pushed and which row of it, the parent and
+# its place among the words, and the number of the child.
+_Todo = tuple[Mapping[str, Any], int, int, int, int]
+_Hypothesis = tuple[Generated, Sequence[_Todo]]
 
 
 class Decoder:
@@ -99,7 +64,7 @@ class Decoder:
         batch: a first step for each sequence or tree: `word` is what it begins with, states are
             those to begin with, zeros where the batch has none. Both are arrays of the host.
         num_beams: hypotheses that beam search keeps for each graph; 1 is greedy.
-        word, slot, logits: names of pulls and of the push, [V] and [V, words].
+        word: name of the pull.
     Attributes:
         pulls: what a call may give, shapes by name: `word`, `slot` and states of rows graph by
             graph, `num_beams` of each; other pulls as the batch has them.
@@ -110,63 +75,52 @@ class Decoder:
     """
 
     def __init__(
-        self,
-        net: Network,
-        batch: GraphBatch,
-        *,
-        num_beams: int = 1,
-        word: str = "word",
-        slot: str = "slot",
-        logits: str = "logits",
+        self, net: Network, batch: GraphBatch, *, num_beams: int = 1, word: str = "word"
     ) -> None:
         carried = CarriedState(net)
         check_batch("Decoder", batch)
-        check_known((logits,), net.pushes, net.program.name)
+        check_known(("logits",), net.pushes, net.program.name)
         fits = is_whole(num_beams) and num_beams >= 1
         check_option("Decoder", "num_beams", num_beams, fits, "a whole number, 1 or more")
         rows = batch.num_graphs * num_beams
         batch = batch.take(np.arange(rows) // num_beams)
-        places, zeros = carried.ends(batch), carried.put(batch).pulls
-        numbers = {}
-        for name in {word, slot} & {*batch.pulls}:
-            table, own = parts_of_pull(batch.pulls[name])
-            numbers[name] = np.append(table, INT32.type(-1))[own]
-        said = np.flatnonzero(numbers.get(word, np.full(batch.num_vertices, -1)) >= 0)
-        for what, vertices, each in (
+        given, places = {**carried.put(batch).pulls, **batch.pulls}, carried.ends(batch)
+        absent = np.full(batch.num_vertices, -1, INT32)
+        table, own = parts_of_pull(given.get(word, absent))
+        said = np.flatnonzero(np.append(table, INT32.type(-1))[own] >= 0)
+        for what, vertices, wanted in (
             (f"vertices that pull {word!r}", said, 1),
             ("roots", batch.roots, 1),
             ("vertices with states", places, len(places) // rows),
         ):
             counts = np.bincount(batch.graph_of[vertices], minlength=rows)
-            if (counts != each).any():
-                number = int(np.argmax(counts != each))
+            if (counts != wanted).any():
+                number = int(np.argmax(counts != wanted))
                 raise GraphError.at(
                     "Decoder",
                     f"graph {number // num_beams} has {counts[number]} {what}",
-                    f"{each} in each graph, which is one step",
+                    f"{wanted} in each graph, which is one step",
                     "build a graph of the vertices of one step for each sequence",
                 )
-        self._starts: dict[str, Any] = {name: each[said] for name, each in numbers.items()}
-        of_said, of_places = (np.full(batch.num_vertices, -1, np.int32) for _ in range(2))
-        of_said[said], of_places[places] = np.arange(rows), np.arange(len(places))
-        for name in carried.shapes:
-            table, own = parts_of_pull(batch.pulls.get(name, zeros[name]))
-            at = own[places]
-            self._starts[name] = np.where((at < 0)[:, None], 0, table[at])
-        pulls = {
-            name: Rows(start, of_said if name in numbers else of_places)
-            for name, start in self._starts.items()
-        }
+        self._starts: dict[str, Any] = {}
+        numbers, states = {word: said, SLOT: said}, dict.fromkeys(carried.shapes, places)
+        for name, vertices in (numbers | states).items():
+            if name in given:
+                table, own = parts_of_pull(given[name])
+                start = self._starts[name] = table[own[vertices]]
+                start[own[vertices] < 0] = 0
+                index = absent.copy()
+                index[vertices] = np.arange(len(vertices))
+                given[name] = Rows(start, index)
         same = np.array_equal(places, batch.roots)
         self._plan = net.plan(
-            batch.with_pulls(pulls),
-            outputs=(logits, *carried.shapes),
+            batch.with_pulls({name: given[name] for name in self._starts}),
+            outputs=("logits", *states),
             vertices=places if same else np.concatenate([batch.roots, places]),
             arrays="device",
         )
         self.pulls = self._plan.pulls
-        self._word, self._slot, self._logits = word, slot, logits
-        self._states, self._from = tuple(carried.shapes), 0 if same else rows
+        self._word, self._states, self._from = word, tuple(states), 0 if same else rows
         self._order, self._beams = list(range(rows)), num_beams
 
     def __call__(
@@ -213,78 +167,61 @@ class Decoder:
             check_option("decoder", option, value, fits, expected)
         check_draw("decoder", seed)
         given = starts = {**self._starts, **({} if pulls is None else pulls)}
-        begin = _Hypothesis((), (), 0.0, 1, _Open({}, 0, 0, -1, 0, 1, None))
+        begin: _Hypothesis = Generated((), (), 0.0, 1), [({}, 0, 0, -1, 0)]
         live = [[begin] for _ in range(rows // beams)]
         done: list[list[_Hypothesis]] = [[] for _ in live]
         counts, rng = np.zeros(0, np.int64), np.random.default_rng(seed)
-        # Without beams nothing is compared, so that scores are normalised many steps at a time.
-        waiting: list[Array] = []
-        totals: list[Array] = []
-        for step in range(max_length):
+        for length in range(max_length):
             pushed = self._plan(given)
-            scores = pushed[self._logits][:rows]
-            scores = scores if isinstance(scores, np.ndarray) else scores.get()  # of CuPy
-            states: Mapping[str, Any] = {name: pushed[name][self._from :] for name in self._states}
-            if step == 0:
-                counts = _counts(children, end, scores.shape[1])
+            logits = pushed["logits"][:rows]
+            logits = logits if isinstance(logits, np.ndarray) else logits.get()  # of CuPy
+            if length == 0:
+                counts = _counts(children, end, logits.shape[1])
+            scores = logits - np.maximum.reduce(logits, axis=1, keepdims=True)
+            scores -= np.log(np.add.reduce(np.exp(scores), axis=1, keepdims=True))
             if beams == 1:
-                judged = _noisy(scores / temperature, top_k, top_p, rng) if draws else scores
-                best = judged.argmax(axis=1)[:, None]
-                if len(waiting) * scores.size > MOST_WAITING:
-                    totals, waiting = [*totals, _total(np.stack(waiting))], []
-                waiting.append(scores)
+                judged = _noisy(scores / temperature, top_k, top_p, rng) if draws else logits
+                best = judged.argmax(axis=1)[:, None].tolist()
             else:
-                scores = scores - _total(scores)[:, None]
-                before = [[one.score for one in each] for each in live]
+                before = [[one.score for one, _ in each] for each in live]
                 filled = [each + [-np.inf] * (beams - len(each)) for each in before]
                 best = _largest(scores + np.reshape(filled, (rows, 1)), beams)
-            sources = [(states, row) for row in self._order]
-            numbers = np.array(starts[self._word])
-            slots = np.zeros_like(numbers)
+            steps: list[_Todo] = [(pushed, row, 0, 0, 0) for row in self._order]
             for k, several in enumerate(live):
-                live[k] = []
-                for at in best[k].tolist()[: beams - len(done[k])]:
+                grown: list[_Hypothesis] = []
+                for at in best[k][: beams - len(done[k])]:
                     number, word = divmod(at, len(counts))
                     if number < len(several):  # all begin with one
-                        row, count = k * beams + number, counts.item(word)
-                        score = scores.item(row, word)
-                        one = several[number].after(states, row, word, count, score)
-                        (live if one.missing else done)[k].append(one)
-                for row, one in enumerate(live[k], k * beams):
-                    now = one.open
-                    sources[row] = now.states, now.row
-                    numbers[row], slots[row] = now.word, now.slot
+                        (words, parents, score, _), (now, *rest) = several[number]
+                        row, slots_of = k * beams + number, range(counts.item(word))
+                        todo = [(pushed, row, word, len(words), slot) for slot in slots_of] + rest
+                        score += scores.item(row, word)
+                        one = Generated((*words, word), (*parents, now[3]), score, len(todo))
+                        (grown if todo else done[k]).append((one, todo))
+                live[k] = grown
+                for row, (_, todo) in enumerate(grown, k * beams):
+                    steps[row] = todo[0]
             if not any(live):
                 break
-            given = {**starts, self._word: numbers}
-            if self._slot in given:
-                given[self._slot] = slots
-            blocks = {id(block): block for block, _ in sources}
+            given = {**starts, self._word: np.array([each[2] for each in steps], INT32)}
+            if SLOT in given:
+                given[SLOT] = np.array([each[4] for each in steps], INT32)
+            blocks = {id(each[0]): each[0] for each in steps}
             first = {key: number * rows for number, key in enumerate(blocks)}
-            index = [first[id(block)] + row for block, row in sources]
+            index = [first[id(each[0])] + each[1] for each in steps]
             for name in self._states:
-                tables = [block[name] for block in blocks.values()]
+                tables = [block[name][self._from :] for block in blocks.values()]
                 given[name] = tables[0]
                 if index != self._order:
                     joined = np.concatenate(tables).reshape(rows * len(tables), -1)
                     given[name] = joined[index].reshape(tables[0].shape)
-        none = np.zeros((max_length, rows))
-        total = np.concatenate([*totals, _total(np.stack(waiting))]) if waiting else none
         found = []
-        for k, each in enumerate(map(list.__add__, done, live)):
-            made = []
-            for words, parents, score, missing, _ in each:
-                score = (score - total[: len(words), k].sum()) / len(words) ** length_penalty
-                made.append(Generated(words, parents, float(score), missing))
+        for each in map(list.__add__, done, live):
+            made = [
+                one._replace(score=one.score / len(one.words) ** length_penalty) for one, _ in each
+            ]
             found.append(sorted(made, key=lambda one: (one.missing > 0, -one.score)))
         return found
-
-
-def _total(logits: Array) -> Array:
-    """Return the logarithm of the sum of exp over the last axis."""
-    top = logits.max(axis=-1, keepdims=True)
-    total: Array = np.log(np.exp(logits - top).sum(axis=-1)) + top[..., 0]
-    return total
 
 
 def _counts(children: npt.ArrayLike | None, end: int | None, words: int) -> Array:
@@ -313,9 +250,10 @@ def _noisy(scores: Array, top_k: int, top_p: float, rng: np.random.Generator) ->
     return np.where(scores < least, -np.inf, scores) + rng.gumbel(size=scores.shape)
 
 
-def _largest(judged: Array, beams: int) -> Array:
+def _largest(judged: Array, beams: int) -> list[list[int]]:
     """Return which of the numbers of `beams` rows at a time are the largest, falling."""
     flat = -judged.reshape(len(judged) // beams, -1)
     found = np.argpartition(flat, beams - 1, axis=1)[:, :beams]
     order = np.argsort(np.take_along_axis(flat, found, axis=1), axis=1)
-    return np.take_along_axis(found, order, axis=1)
+    best: list[list[int]] = np.take_along_axis(found, order, axis=1).tolist()
+    return best

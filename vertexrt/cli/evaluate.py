@@ -278,15 +278,6 @@ def evaluate(given: Namespace) -> int:
         checkpoint is damaged or does not fit the data; DataError, when the split has no graphs.
     """
     stored = open_run(given.run)
-    translates = stored.options.task == "translation"
-    asked = _asked(given)
-    if asked and not translates:
-        raise UsageError.at(
-            asked[0],
-            f"{stored.options.title} was trained for {stored.options.task}",
-            "expected a translation, whose words can be compared",
-            "Leave it out",
-        )
     if given.bleu and find_spec("sacrebleu") is None:
         raise UsageError.at(
             "--bleu",
@@ -302,7 +293,7 @@ def evaluate(given: Namespace) -> int:
     totals = evaluate_split(session, split, batch_size=given.batch_size)
     assert totals is not None
     totals.require_finite(split)
-    told = ", given the words before" if translates else ""
+    told = ", given the words before" if session.options.task == "translation" else ""
     say(
         f"{split}{told}: {totals.text(session.task)}; {totals.graphs} graphs of {dataset.name}, "
         f"{totals.graphs_per_s():.0f} graphs/s; {stored.path}"
@@ -324,12 +315,6 @@ def evaluate(given: Namespace) -> int:
     return 0
 
 
-def _asked(given: Namespace) -> list[str]:
-    """Return the flags that were given of what is to be generated."""
-    names = (*GENERATION, "bleu")
-    return [f"--{n.replace('_', '-')}" for n in names if getattr(given, n, None) is not None]
-
-
 def _generated(
     session: RunSession, graphs: GraphBatch, given: Namespace
 ) -> Iterator[tuple[list[str | None], float]]:
@@ -338,23 +323,27 @@ def _generated(
     Nothing, where that is not asked for, or the class of the model has no `generate`.
     """
     spec, dataset, options = session.spec, session.dataset, session.options
-    model, asked = getattr(import_module(spec.module), spec.title), _asked(given)
-    if not asked and options.task != "translation":
+    names = [name for name in (*GENERATION, "bleu") if getattr(given, name, None) is not None]
+    model, translates = (
+        getattr(import_module(spec.module), spec.title),
+        options.task == "translation",
+    )
+    if not names and not translates:
         return
-    if not hasattr(model, "generate"):
-        got = f"{options.title} has no method generate"
-        if asked:
-            expected = "expected a language model or a seq2seq, or a model of yours that has one"
-            raise UsageError.at(asked[0], got, expected, "Leave it out")
-        say(f"{got}: each word is foretold from the true ones before it", to=sys.stderr)
+    if not hasattr(model, "generate") or not (translates or given.command == "predict"):
+        got = f"{options.title} is of the task {options.task}"
+        if names:
+            flag = f"--{names[0].replace('_', '-')}"
+            expected = "expected a translation, or to predict with a language model"
+            raise UsageError.at(flag, got, expected, "Leave it out, or give it a method generate")
+        say(f"{options.title} has no method generate: true words are before each", to=sys.stderr)
         return
     if "carried" in spec.arguments():
         options = replace(options, shape={**options.shape, "carried": True})
     net, known = compile_model(options, spec, dataset), dataset.vocabularies["label"]
     net.load_state({"parameters": session.net.state()["parameters"]})
-    values = ((name, getattr(given, name, None)) for name in GENERATION)
     chosen: dict[str, Any] = {"max_length": LONGEST, "end": known.index(END)}
-    chosen |= {name: value for name, value in values if value is not None}
+    chosen |= {name: getattr(given, name) for name in names if name != "bleu"}
     size = given.batch_size or EVALUATION_BATCH
     for first in range(0, graphs.num_graphs, size):
         batch = graphs.take(np.arange(first, min(first + size, graphs.num_graphs)))
