@@ -170,7 +170,7 @@ class Decoder:
         begin: _Hypothesis = Generated((), (), 0.0, 1), [({}, 0, 0, -1, 0)]
         live = [[begin] for _ in range(rows // beams)]
         done: list[list[_Hypothesis]] = [[] for _ in live]
-        counts, rng = np.zeros(0, np.int64), np.random.default_rng(seed)
+        counts, rng = np.zeros(0, np.int64), np.random.default_rng(seed) if draws else None
         for length in range(max_length):
             pushed = self._plan(given)
             logits = pushed["logits"][:rows]
@@ -180,7 +180,7 @@ class Decoder:
             scores = logits - np.maximum.reduce(logits, axis=1, keepdims=True)
             scores -= np.log(np.add.reduce(np.exp(scores), axis=1, keepdims=True))
             if beams == 1:
-                judged = _noisy(scores / temperature, top_k, top_p, rng) if draws else logits
+                judged = _noisy(scores / temperature, top_k, top_p, rng) if rng else logits
                 best = judged.argmax(axis=1)[:, None].tolist()
             else:
                 before = [[one.score for one, _ in each] for each in live]
