@@ -13,23 +13,19 @@ from vertexrt import nn
 class Encoder(vrt.VertexFunction):
     """A GRU along the source. Pulls `word`. Hands up its key for the attention, computed once."""
 
-    def __init__(self, vocab: int, embed: int, hidden: int, *, carried: bool = False) -> None:
+    def __init__(self, vocab: int, embed: int, hidden: int) -> None:
         super().__init__(state={"h": hidden, "key": hidden})
-        self.carried = carried
         self.embedding = vrt.Parameter((vocab, embed), init=vrt.init.normal(0.1))
         self.cell, self.key = nn.GRUCell(embed, hidden), vrt.Parameter((hidden, hidden))
 
     def forward(self) -> None:
         """Compute one word of the source."""
         h = self.cell(vrt.embed(self.embedding, self.pull("word")), self.gather("before").h)
-        key = self.key @ h
+        h, key = self.push("read", h), self.push("key", self.key @ h)
         self.scatter(h=h, key=key)
-        if self.carried:
-            self.push("read", h)
-            self.push("key", key)
 
 
-class Memory(vrt.VertexFunction):
+class SourceWord(vrt.VertexFunction):
     """A word of the source that was encoded before. Pulls `source`, its state, and `source_key`."""
 
     def __init__(self, encoder: Encoder) -> None:
@@ -41,7 +37,7 @@ class Memory(vrt.VertexFunction):
         self.scatter(h=self.pull("source", shape=shape), key=self.pull("source_key", shape=shape))
 
 
-class Decoder(vrt.VertexFunction):
+class TargetWord(vrt.VertexFunction):
     """A GRU along the target, which begins with the last state of the encoder.
 
     Pulls `said`, the word before, and `label`, the word to be said; with a memory also `h`, what it
@@ -49,7 +45,7 @@ class Decoder(vrt.VertexFunction):
     """
 
     def __init__(
-        self, encoder: Encoder, vocab: int, embed: int, memory: Memory | None = None
+        self, encoder: Encoder, vocab: int, embed: int, memory: SourceWord | None = None
     ) -> None:
         hidden = encoder.state["h"]
         source = encoder if memory is None else [encoder, memory]
@@ -89,11 +85,11 @@ class Seq2Seq(vrt.Model):
     def __init__(
         self, vocab: int, num_said: int, embed: int, hidden: int, *, carried: bool = False
     ) -> None:
-        self.encoder = Encoder(vocab, embed, hidden, carried=carried)
+        self.encoder = Encoder(vocab, embed, hidden)
         if carried:
-            self.memory = Memory(self.encoder)
+            self.memory = SourceWord(self.encoder)
         memory = self.memory if carried else None
-        self.decoder = Decoder(self.encoder, num_said, embed, memory)
+        self.decoder = TargetWord(self.encoder, num_said, embed, memory)
 
     @staticmethod
     def generate(
