@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.api.arguments import check_batch, check_draw, check_known, check_option
 from vertexrt.api.along import CarriedState
+from vertexrt.api.arguments import check_batch, check_draw, check_known, check_option
 from vertexrt.api.network import Network
 from vertexrt.checks import is_real, is_whole
 from vertexrt.errors import GraphError
