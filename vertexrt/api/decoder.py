@@ -9,16 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.api.along import CarriedState
-from vertexrt.api.arguments import check_batch, check_draw, check_known, check_option
+from vertexrt.api.arguments import check_batch, check_draw, check_known, check_mapping, check_option
 from vertexrt.api.network import Network
 from vertexrt.checks import is_real, is_whole
-from vertexrt.errors import GraphError
+from vertexrt.errors import GraphError, PullError
 from vertexrt.graph import GraphBatch, Rows
 from vertexrt.graph.digest import parts_of_pull
-from vertexrt.graph.owned import INT32
+from vertexrt.graph.owned import INT32, read_array
 
 Array = np.ndarray[Any, Any]
 SLOT = "slot"  # the pull
+MOST_ROWS = 2**31  # hypotheses of a graph, and words of one
 
 
 class Generated(NamedTuple):
@@ -80,7 +81,8 @@ class Decoder:
         carried = CarriedState(net)
         check_batch("Decoder", batch)
         check_known(("logits",), net.pushes, net.program.name)
-        fits = is_whole(num_beams) and num_beams >= 1
+        check_option("Decoder", "word", word, isinstance(word, str), "the name of a pull")
+        fits = is_whole(num_beams) and 1 <= num_beams < MOST_ROWS
         check_option("Decoder", "num_beams", num_beams, fits, "a whole number, 1 or more")
         rows = batch.num_graphs * num_beams
         batch = batch.take(np.arange(rows) // num_beams)
@@ -155,18 +157,22 @@ class Decoder:
         Raises: UsageError, for a value that an argument does not take; PullError, as a plan does.
         """
         beams, rows = self._beams, len(self._order)
-        whole = is_whole(max_length) and max_length >= 1
-        draws = is_real(temperature) and temperature > 0 and beams == 1
+        whole = is_whole(max_length) and 1 <= max_length < MOST_ROWS
+        power = is_real(length_penalty) and abs(length_penalty) < 100
+        draws = is_real(temperature) and temperature > 0
+        warm = is_real(temperature) and (temperature == 0 or (draws and beams == 1))
         for option, value, fits, expected in (
             ("max_length", max_length, whole, "a whole number, 1 or more"),
-            ("length_penalty", length_penalty, is_real(length_penalty), "a number"),
-            ("temperature", temperature, draws or temperature == 0, "0, or above it without beams"),
+            ("length_penalty", length_penalty, power, "a number of at most two digits"),
+            ("temperature", temperature, warm, "0, or above it without beams"),
             ("top_k", top_k, is_whole(top_k) and top_k >= 0, "a whole number, 0 for all words"),
             ("top_p", top_p, is_real(top_p) and 0 < top_p <= 1, "a number above 0, 1 at most"),
         ):
             check_option("decoder", option, value, fits, expected)
         check_draw("decoder", seed)
-        given = starts = {**self._starts, **({} if pulls is None else pulls)}
+        more = {} if pulls is None else pulls
+        check_mapping("decoder", more, PullError)
+        given = starts = {**self._starts, **more}
         begin: _Hypothesis = Generated((), (), 0.0, 1), [({}, 0, 0, -1, 0)]
         live = [[begin] for _ in range(rows // beams)]
         done: list[list[_Hypothesis]] = [[] for _ in live]
@@ -226,8 +232,10 @@ class Decoder:
 
 def _counts(children: npt.ArrayLike | None, end: int | None, words: int) -> Array:
     """Return how many children each word has. Raises: UsageError."""
-    counts = np.ones(words, np.int64) if children is None else np.array(children)
-    fits = counts.shape == (words,) and counts.dtype.kind in "iu" and counts.min() >= 0
+    given = np.ones(words, np.int64) if children is None else read_array(children)
+    fits = not isinstance(given, str) and given.shape == (words,) and given.dtype.kind in "iu"
+    counts = np.array(given) if fits else np.full(1, -1)
+    fits = fits and counts.min() >= 0
     check_option("decoder", "children", children, fits, f"whole numbers [{words}], 0 or more")
     if end is not None:
         fits = is_whole(end) and 0 <= end < words
