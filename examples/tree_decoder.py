@@ -102,7 +102,12 @@ def written(symbols: tuple[int, ...]) -> str:
 def main(epochs: int = 40) -> float:
     """Train on 5,000 expressions; return which share of 200 others is written again exactly."""
     rng = np.random.default_rng(0)
-    trees = [tree(rng) for _ in range(TRAIN + 200)]
+    different: dict[tuple[int, ...], Tree] = {}  # so that what is judged was never trained on
+    while len(different) < TRAIN + 200:
+        drawn = tree(rng)
+        different[tuple(symbol for symbol, _, _ in drawn)] = drawn
+    trees = list(different.values())
+    rng.shuffle(trees)  # short ones come first
     batch = vrt.GraphBatch.from_graphs([graph(each) for each in trees])
     net = vrt.compile(Writer(), seed=0)
     steps = epochs * TRAIN // 100
