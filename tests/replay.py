@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -71,7 +72,7 @@ class Seen:
 class SeenKernels:
     """Kernels that are written and do not run."""
 
-    calls_blas = False
+    blas_above = sys.maxsize
 
     def __init__(self, kernels: Sequence[KernelIR], dtype: np.dtype[Any], seen: Seen) -> None:
         self.scratch, self._seen = [kernel.needs for kernel in kernels], seen

@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CarriedState",
+    "Decoder",
     "ExponentialMovingAverage",
     "GraphBatch",
     "InputGraph",
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from vertexrt.api.along import CarriedState, ExponentialMovingAverage
     from vertexrt.api.checkpoint import load_checkpoint, save_checkpoint
     from vertexrt.api.compile import compile
+    from vertexrt.api.decoder import Decoder
     from vertexrt.api.functional import (
         abs,
         argmax,
@@ -137,6 +139,7 @@ _NAMES = {
     "api.along": "CarriedState ExponentialMovingAverage",
     "api.checkpoint": "load_checkpoint save_checkpoint",
     "graph": "GraphBatch InputGraph Rows",
+    "api.decoder": "Decoder",
     "api.network": "Network",
     "api.optimizer": "Optimizer",
     "api.trace": "Parameter",

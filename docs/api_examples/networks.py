@@ -158,3 +158,22 @@ print(net.explain_batch(batch))
 persistent = vrt.compile(Tree(), device="reference", engine="persistent")
 with persistent.trace() as timeline:
     persistent.step(batch, vrt.SGD(lr=0.1))
+
+
+#: vrt.Decoder, vrt.Decoder.__call__, vrt.types.Generated
+class Countdown(vrt.VertexFunction):
+    def __init__(self):
+        super().__init__(state={})
+        self.next = vrt.Parameter((4, 4), init=vrt.init.constant(9.0 * np.eye(4, k=-1)))
+
+    def forward(self):
+        self.push("logits", vrt.embed(self.next, self.pull("word")))
+
+
+start = vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(1, {"word": [3]})])
+countdown = vrt.Decoder(vrt.compile(Countdown(), device="reference"), start)
+[[generated]] = countdown(max_length=10, end=0)  # a vrt.types.Generated
+assert generated.words == (2, 1, 0)
+[[generated]] = countdown({"word": [2]}, max_length=10, end=0)
+assert generated.words == (1, 0)
+assert generated.missing == 0

@@ -54,6 +54,7 @@ OPTIONS = (
     "--clip-norm", "--policy", "--dtype", "--device", "--precision", "--engine", "--processors",
     "--threads", "--patience", "--resume", "--trace", "--quiet", "--split", "--version", "--help",
     "--batch-sizes", "--seconds", "--schedule", "--model", "--leaves", "--hiden", "--dat",
+    "--max-length", "--num-beams", "--temperature", "--top-p", "--bleu",
 )  # fmt: skip
 TRAIN = (
     "train", "tree-lstm", "--data", "trees", "--epochs", "1", "--hidden", "4", "--embed", "3",

@@ -327,6 +327,35 @@ def plan() -> None:
             attempt(net, graphs, vertices=x, arrays=arrays)
 
 
+class Speaker(vrt.VertexFunction):
+    """Say word 0 after each word."""
+
+    def __init__(self) -> None:
+        super().__init__(state={})
+        self.next = vrt.Parameter((2, 2), vrt.init.constant([[1.0, 0.0], [1.0, 0.0]]))
+
+    def forward(self) -> None:
+        self.push("logits", vrt.embed(self.next, self.pull("word")))
+
+
+def decoder() -> None:
+    """Make decoders of odd parts, and call one with odd options."""
+    net = vrt.compile(Speaker(), device="reference")
+    batch = vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(1, {"word": [1]})])
+    made = vrt.Decoder(net, batch)
+    options = ("length_penalty", "temperature", "top_k", "top_p", "seed", "children", "end")
+    for x in ODD:
+        attempt(vrt.Decoder, x, batch)
+        attempt(vrt.Decoder, net, x)
+        attempt(vrt.Decoder, net, batch, word=x)
+        attempt(vrt.Decoder, net, batch, num_beams=x)
+        attempt(made, x, max_length=2)
+        attempt(made, {"word": x}, max_length=2)
+        attempt(made, max_length=x, end=0)
+        for option in options:
+            attempt(made, max_length=2, **{option: x})
+
+
 INIT = [vrt.init.constant, vrt.init.normal, vrt.init.uniform]
 
 ACTIVATIONS = {"block_diagonal": 2, "elu": 2, "gelu": 1, "leaky_relu": 2, "silu": 1, "softplus": 1}
@@ -374,6 +403,7 @@ TABLE: dict[str, Callable[[], None]] = {
     "ExponentialMovingAverage": of_odd(vrt.ExponentialMovingAverage, 2),
     "init": lambda: [of_odd(make)() for make in INIT] and None,
     "compile": compile_,
+    "Decoder": decoder,
     "data": data,
     "VertexFunction": vertex_function,
     "Model": model,

@@ -37,6 +37,7 @@ WITHOUT_EXAMPLE = {
     "vrt.data.Embeddings.share",
     "vrt.data.Examples.batch",
     "vrt.data.Examples.vocabularies",
+    *(f"vrt.types.Generated.{name}" for name in vrt.types.Generated._fields),
 }
 # Classes of which users see objects that others make, or whose children they use; calls.
 RETURNED = {
@@ -45,6 +46,7 @@ RETURNED = {
     "vrt.types.Loss",
     "vrt.Network",
     "vrt.Network.__call__",
+    "vrt.Decoder.__call__",
     "vrt.types.Outputs",
     "vrt.types.Plan.__call__",
     "vrt.types.Record",

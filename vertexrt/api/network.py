@@ -45,7 +45,7 @@ from vertexrt.engine.executor import Arenas, Executor, Request, loss_scale, step
 from vertexrt.engine.explain import explain_batch, explain_function
 from vertexrt.engine.inputs import read_inputs, vertex_name
 from vertexrt.engine.kinds import find_kinds
-from vertexrt.engine.layouts import is_within
+from vertexrt.engine.layouts import is_within, read_numbers
 from vertexrt.engine.lazy import Loss, Outputs
 from vertexrt.engine.results import Gradients, PassResults, WayBack
 from vertexrt.engine.trace import Timeline, recording
@@ -836,9 +836,7 @@ class Plan:
             now, fits, count = run.inputs.index, True, run.share.batch.num_vertices
             index = now.copy()
             for k, room in numbers:
-                row = index[k] = room.take(sources[k])
-                either = row[:count] ^ now[k, :count]  # is absent: where this is below 0
-                fits &= int(either.min(initial=0)) >= 0
+                fits &= read_numbers(index[k], room, sources[k], count)
             if not (fits and is_within(index, reader.used, reader.bounds)):
                 self._refuse_numbers(tables)
             indices.append(index)

@@ -31,7 +31,7 @@ from vertexrt.api.checkpoint import read_parameters, write_tensors
 from vertexrt.api.json_record import JsonRecord, parse_json
 from vertexrt.cli.interrupt import say
 from vertexrt.cli.measures import shown
-from vertexrt.cli.options import CONFIG_NAME, TASKS
+from vertexrt.cli.options import CONFIG_NAME, GENERATION, TASKS
 from vertexrt.cli.run_folder import RunFolder, find_checkpoint
 from vertexrt.cli.session import (
     EVALUATION_BATCH,
@@ -49,7 +49,7 @@ from vertexrt.cli.session import (
 from vertexrt.cli.session import evaluate as evaluate_split
 from vertexrt.data import Dataset, catalogue
 from vertexrt.data import load as load_data
-from vertexrt.data.dataset import UNKNOWN
+from vertexrt.data.dataset import END, UNKNOWN
 from vertexrt.data.files import WHOLE, expanded
 from vertexrt.data.readers import line_of
 from vertexrt.errors import CheckpointError, UsageError, from_system, one_line
@@ -66,6 +66,7 @@ WRITER = "`vertexrt export`"
 FORMAT, VERSION = "vertexrt-parameters", 1
 REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
 DIGITS = 6  # of probabilities and numbers
+LONGEST = 100  # words of a translation
 UNMEASURED = "Nothing was measured of these parameters."
 ACTION = "Export the run again, or fetch the whole folder"
 
@@ -271,10 +272,19 @@ def _use(options: RunOptions, folder: str) -> list[str]:
 def evaluate(given: Namespace) -> int:
     """Run `vertexrt eval`: print loss and accuracy or perplexity of one split; return 0.
 
+    Of a translation also how well what is generated fits: exact match, and BLEU with `--bleu`.
+
     Raises: UsageError, when there is no such run or data set; CheckpointError, when the
         checkpoint is damaged or does not fit the data; DataError, when the split has no graphs.
     """
     stored = open_run(given.run)
+    if given.bleu and find_spec("sacrebleu") is None:
+        raise UsageError.at(
+            "--bleu",
+            "sacrebleu is not installed",
+            "expected it, which computes BLEU",
+            "Get it with: pip install 'vertexrt[bleu]'",
+        )
     session, split = open_trained(stored, given)
     dataset = session.dataset
     say(*device_lines(session))
@@ -283,11 +293,63 @@ def evaluate(given: Namespace) -> int:
     totals = evaluate_split(session, split, batch_size=given.batch_size)
     assert totals is not None
     totals.require_finite(split)
+    told = ", given the words before" if session.options.task == "translation" else ""
     say(
-        f"{split}: {totals.text(session.task)}; {totals.graphs} graphs of {dataset.name}, "
+        f"{split}{told}: {totals.text(session.task)}; {totals.graphs} graphs of {dataset.name}, "
         f"{totals.graphs_per_s():.0f} graphs/s; {stored.path}"
     )
+    graphs = dataset.splits[split]
+    made = [words for words, _ in _generated(session, graphs, given)]
+    if made:
+        known = dataset.vocabularies["label"]
+        labels = np.split(np.asarray(graphs.pulls["label"]), graphs.graph_ptr[1:-1])
+        right = [known.decode(each[each >= 0][:-1]) for each in labels]  # without <eos>
+        share = np.mean([one == other for one, other in zip(made, right, strict=True)])
+        text = f"{split}, generated: exact match {100 * share:.2f} %"
+        if given.bleu:
+            texts = [[" ".join(map(str, words)) for words in side] for side in (made, right)]
+            # Optional, so that it is imported where it is asked for.
+            bleu = import_module("sacrebleu").corpus_bleu(texts[0], texts[1:], tokenize="none")
+            text += f", BLEU {bleu.score:.2f}"
+        say(text)
     return 0
+
+
+def _generated(
+    session: RunSession, graphs: GraphBatch, given: Namespace
+) -> Iterator[tuple[list[str | None], float]]:
+    """Yield the words that the model generates for each graph, and their score.
+
+    Nothing, where that is not asked for, or the class of the model has no `generate`.
+    """
+    spec, dataset, options = session.spec, session.dataset, session.options
+    names = [name for name in (*GENERATION, "bleu") if getattr(given, name, None) is not None]
+    model, translates = (
+        getattr(import_module(spec.module), spec.title),
+        options.task == "translation",
+    )
+    if not names and not translates:
+        return
+    if not hasattr(model, "generate") or not (translates or given.command == "predict"):
+        got = f"{options.title} is of the task {options.task}"
+        if names:
+            flag = f"--{names[0].replace('_', '-')}"
+            expected = "expected a translation, or to predict with a language model"
+            raise UsageError.at(flag, got, expected, "Leave it out, or give it a method generate")
+        say(f"{options.title} has no method generate: true words are before each", to=sys.stderr)
+        return
+    if "carried" in spec.arguments():
+        options = replace(options, shape={**options.shape, "carried": True})
+    net, known = compile_model(options, spec, dataset), dataset.vocabularies["label"]
+    net.load_state({"parameters": session.net.state()["parameters"]})
+    chosen: dict[str, Any] = {"max_length": LONGEST, "end": known.index(END)}
+    chosen |= {name: getattr(given, name) for name in names if name != "bleu"}
+    size = given.batch_size or EVALUATION_BATCH
+    for first in range(0, graphs.num_graphs, size):
+        batch = graphs.take(np.arange(first, min(first + size, graphs.num_graphs)))
+        for best, *_ in model.generate(net, batch, **chosen):
+            words = best.words if best.missing else best.words[:-1]  # without <eos>
+            yield known.decode(words), best.score
 
 
 def open_trained(stored: StoredRun, given: Namespace) -> tuple[RunSession, str]:
@@ -350,13 +412,22 @@ def unknown_words(graphs: GraphBatch, dataset: Dataset) -> list[str]:
 def predict(given: Namespace) -> int:
     """Run `vertexrt predict`: one JSON object a graph, in the order of the data; return 0.
 
+    Translations, and what language models go on with, are generated.
+
     Raises: as `evaluate` does; UsageError, when the file cannot be written.
     """
     stored = open_run(given.run)
     session, split = open_trained(stored, given)
     graphs = session.dataset.splits[split]
     say(*device_lines(session), *unknown_words(graphs, session.dataset), to=sys.stderr)
-    lines = (f"{line}\n" for line in _lines(session, graphs, given.batch_size or EVALUATION_BATCH))
+    made = (
+        line_of({"prediction": words, "score": round(score, DIGITS)})
+        for words, score in _generated(session, graphs, given)
+    )
+    first = next(made, None)
+    size = given.batch_size or EVALUATION_BATCH
+    found = _lines(session, graphs, size) if first is None else (first, *made)
+    lines = (f"{line}\n" for line in found)
     if given.out is None:
         sys.stdout.writelines(lines)
         return 0

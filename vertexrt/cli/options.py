@@ -292,6 +292,16 @@ class CommandOption(NamedTuple):
 
 TRAIN, RUN, TRAINED = "train", "train explain warm", "eval predict"
 BENCH = "ablation breakdown"
+# Of `vrt.Decoder`.
+GENERATION = (
+    "max_length",
+    "num_beams",
+    "length_penalty",
+    "temperature",
+    "top_k",
+    "top_p",
+    "seed",
+)
 SIZE, COUNT, TEXT, PATH = Whole(1, 2**16), Whole(1, 2**31 - 1), Values(), PathText()
 RATE, SHARE = Real(1e30), Real(1.0)
 *_FIRST, _LAST = names()
@@ -514,6 +524,19 @@ OPTIONS = (
         "predict",
         "file of JSON lines, one a graph; by default they are printed",
     ),
+    CommandOption(
+        "--max-length N",
+        COUNT,
+        TRAINED,
+        "words that are generated at most, of a translation (default 100) or to go on with a text",
+    ),
+    CommandOption("--num-beams N", COUNT, TRAINED, "hypotheses of beam search (default 1)"),
+    CommandOption("--length-penalty X", RATE, TRAINED, "compare score / words ** X (default 1)"),
+    CommandOption("--temperature X", RATE, "predict", "draw words; 0, the default: the best one"),
+    CommandOption("--top-k N", COUNT, "predict", "draw from the N most probable words"),
+    CommandOption("--top-p P", SHARE, "predict", "draw from words of this probability together"),
+    CommandOption("--seed N", Whole(0, 2**32 - 1), "predict", "of words that are drawn"),
+    CommandOption("--bleu", None, "eval", "also BLEU of what is generated, by sacrebleu"),
     CommandOption(
         "--kernels ir|llvm",
         OneOf(KERNEL_FORMS),

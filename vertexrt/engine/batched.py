@@ -7,7 +7,6 @@ call.
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from vertexrt.graph.batch import with_values
 from vertexrt.graph.device_rows import refuse_device_rows
 from vertexrt.graph.digest import BatchForm
 from vertexrt.kernels.backend import HostExecutable, Processors, ScriptRun
-from vertexrt.kernels.layout import PAD, Buffers
+from vertexrt.kernels.layout import EDGES, PAD, ROWS, Buffers
 from vertexrt.kernels.ways import Configuration
 from vertexrt.memory.aligned import GIB, aligned_zeros, machine_bytes
 from vertexrt.scheduler.balance import Share
@@ -175,6 +174,7 @@ class BoundRun(NamedTuple):
     Attributes:
         table: the launches; scripts: of processors, where there are any.
         first, elements: of the arena, what the launches write.
+        most: rows or edges of a launch.
     """
 
     run: Run
@@ -183,6 +183,7 @@ class BoundRun(NamedTuple):
     scripts: Scripts | None
     first: int
     elements: int
+    most: int
 
 
 def bind(run: Run, store: ParameterStore, worker: Worker, param_at: Int64, part: Part) -> BoundRun:
@@ -229,7 +230,8 @@ def bind(run: Run, store: ParameterStore, worker: Worker, param_at: Int64, part:
     # Backward reads what forward left.
     first = plan.temporary if launches.start else zero_elements
     lasting = run if run.kept is None else run.bare()
-    bound = BoundRun(lasting, table, buffers, scripts, first, elements)
+    most = int(table[:, [ROWS, EDGES]].max(initial=0))
+    bound = BoundRun(lasting, table, buffers, scripts, first, elements, most)
     if run.kept is not None:
         worker.bound[key] = bound
         while len(worker.bound) > MOST_BOUND:
@@ -380,21 +382,23 @@ class Part(NamedTuple):
     reals: tuple[Any, ...] | None = None
 
 
+def pushed_rows(run: Run, data: Array, name: str) -> Array:
+    """Return a push in execution order, [V, *shape]; a view of the arena."""
+    pushes = run.variant.pushes
+    return read_rows(run, data, pushes.keys[name]).reshape(-1, *pushes.shapes[name])
+
+
 def pushed(
     runs: Sequence[Run], arenas: Sequence[Array], name: str, vertices: Array | None = None
 ) -> Array:
     """Return a push of some of the user's vertices, in that order; of all by default: a copy."""
-    pushes = runs[0].variant.pushes
-    key, shape = pushes.keys[name], pushes.shapes[name]
     if len(runs) == 1:
         (run,), (data,) = runs, arenas
         rows = run.row_of if vertices is None else run.row_of.take(vertices)
-        found = read_rows(run, data, key).take(rows, axis=0)
-    else:
-        own = [run.share.vertices for run in runs]
-        found = np.empty((sum(map(len, own)), math.prod(shape)), arenas[0].dtype)
-        for run, data, whose in zip(runs, arenas, own, strict=True):
-            found[whose] = read_rows(run, data, key).take(run.row_of, axis=0)
-        if vertices is not None:
-            found = found.take(vertices, axis=0)
-    return found.reshape(len(found), *shape)
+        return pushed_rows(run, data, name).take(rows, axis=0)
+    own = [run.share.vertices for run in runs]
+    shape = runs[0].variant.pushes.shapes[name]
+    found = np.empty((sum(map(len, own)), *shape), arenas[0].dtype)
+    for run, data, whose in zip(runs, arenas, own, strict=True):
+        found[whose] = pushed_rows(run, data, name).take(run.row_of, axis=0)
+    return found if vertices is None else found.take(vertices, axis=0)

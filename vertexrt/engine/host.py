@@ -11,6 +11,7 @@ import numpy as np
 
 from vertexrt.config import usable_threads
 from vertexrt.engine.batched import (
+    NO_ROWS,
     BoundRun,
     Job,
     Part,
@@ -19,6 +20,7 @@ from vertexrt.engine.batched import (
     bind,
     calls_of,
     pushed,
+    pushed_rows,
 )
 from vertexrt.engine.executor import Arenas, Planned, Request, step_on_host
 from vertexrt.engine.explain_host import Explanation, HostExplanation
@@ -89,7 +91,8 @@ class HostExecutor:
         for bound in bounds:
             own, check, stop = calls_of(bound, timeline)
             ready = bound.run.ready
-            calls_blas |= cast("HostExecutable", ready.executable or ready.processors).calls_blas
+            kernels = cast("HostExecutable", ready.executable or ready.processors)
+            calls_blas |= bound.most > kernels.blas_above
             calls += own
             checks += check
             stops += stop
@@ -129,6 +132,13 @@ class HostExecutor:
         for run in runs:
             bounds.append(bind(run, store, Worker(store.gradients), param_at, run.forward()))
 
+        views: dict[str, Array] = {}  # of one run, whose pushes lie where they lay
+        rows, vertices = NO_ROWS, call.vertices
+        if len(runs) == 1:
+            rows = runs[0].row_of if vertices is None else runs[0].row_of.take(vertices)
+            arena = bounds[0].buffers.arena
+            views = {name: pushed_rows(runs[0], arena, name) for name in call.outputs}
+
         def launch(_: Sequence[int], seed: int) -> dict[str, Any]:
             self._calls.settle()
             for bound in bounds:
@@ -136,7 +146,9 @@ class HostExecutor:
                 bound.buffers.floats = bound.run.inputs.floats
                 refuse_device_rows(bound.buffers.floats)
             arenas = self.run(bounds)
-            return {name: pushed(runs, arenas, name, call.vertices) for name in call.outputs}
+            if views:
+                return {name: view.take(rows, axis=0) for name, view in views.items()}
+            return {name: pushed(runs, arenas, name, vertices) for name in call.outputs}
 
         return launch
 

@@ -79,6 +79,22 @@ class BatchLayout:
 
 
 @compiled
+def read_numbers(numbers: Array, room: Array, rows: Array, count: int) -> bool:
+    """Read whole numbers again; tell whether those are absent that were.
+
+    Args:
+        numbers: int32 [V + E], of vertices, of which there are `count`, and of edges.
+        room: int32, what they are read from, the last one -1; rows: int32 [V + E], -1 for that.
+    """
+    same = True
+    for v in range(len(numbers)):
+        found = room[rows[v] if rows[v] >= 0 else len(room) - 1]
+        same &= v >= count or (found < 0) == (numbers[v] < 0)
+        numbers[v] = found
+    return same
+
+
+@compiled
 def is_within(index: Array, used: Array, bounds: Array) -> bool:
     """Tell whether all that is pulled is within bounds.
 

@@ -40,7 +40,7 @@ class Executable(Protocol):
 class HostExecutable(Executable, Protocol):
     """Task programs whose arrays are the host's."""
 
-    calls_blas: bool  # which is kept to one thread meanwhile
+    blas_above: int  # rows or edges of a launch; below BLAS, kept to one thread, is not called
 
     def run(self, table: npt.NDArray[np.int64], buffers: Buffers) -> None:
         """Run the launches of a table in order."""
@@ -61,7 +61,7 @@ class LaunchByLaunch:
 
     def __init__(self, executable: HostExecutable) -> None:
         self.whole = executable
-        self.scratch, self.calls_blas = executable.scratch, executable.calls_blas
+        self.scratch, self.blas_above = executable.scratch, executable.blas_above
 
     def run(self, table: npt.NDArray[np.int64], buffers: Buffers) -> None:
         """Run the launches of a table in order, from Python."""
@@ -92,7 +92,7 @@ class ScriptRun(NamedTuple):
 class Processors(Executable, Protocol):
     """Segments that the processors of a group run, whose arrays are the host's."""
 
-    calls_blas: bool  # as of `HostExecutable`
+    blas_above: int  # as of `HostExecutable`
 
     def run(self, run: ScriptRun) -> None:
         """Run the script of one processor; called for all parts at once, each in its thread."""

@@ -7,7 +7,10 @@ needs no other vertex, so it is one product for all words.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
 
 import vertexrt as vrt
 from vertexrt import nn
@@ -137,6 +140,39 @@ class LanguageModel(vrt.Model):
             self.layers.append(RecurrentLayer(self.layers[-1], form))
         weight = words if tied else vrt.Parameter((vocab, hidden))
         self.next = NextWord(self.layers[-1], weight)
+
+    @staticmethod
+    def generate(
+        net: vrt.Network, batch: vrt.GraphBatch, *, num_beams: int = 1, **options: Any
+    ) -> list[list[vrt.types.Generated]]:
+        """Go on with texts.
+
+        Args:
+            net: compiled with `carried`.
+            batch: texts, each of a word or more, which are read first; their labels are not.
+            num_beams, options: of `vrt.Decoder` and its calls; `max_length` is one.
+        Returns: for each text what was found, the best first.
+        """
+        carried = vrt.CarriedState(net)
+        pushed, ends = net(carried.put(batch), outputs=carried.shapes), carried.ends(batch)
+        layers = len(ends) // len(batch)
+        types = [*(f"layers.{k}" for k in range(layers)), "next"]
+        edges: dict[tuple[str, str, str], list[tuple[int, int]]] = {
+            (below, "below", above): [(0, 0)] for below, above in pairwise(types)
+        }
+        edges |= {(layer, "before", layer): [] for layer in types[:-1]}
+        step = vrt.InputGraph.from_types(dict.fromkeys(types, 1), edges, {})
+        steps = vrt.GraphBatch.from_graphs([step] * len(batch))
+        # The first step is the last word of a text, with the states that are there before it.
+        index, word = np.full((2, steps.num_vertices), -1)
+        index[carried.ends(steps)] = np.arange(len(ends))
+        word[steps.of_type("layers.0")] = np.asarray(batch.pulls["word"])[ends[::layers]]
+        first = np.repeat(batch.sizes() == layers + 1, layers)[:, None]
+        states = {
+            name: vrt.Rows(np.where(first, 0, x[ends - 1]), index) for name, x in pushed.items()
+        }
+        decoder = vrt.Decoder(net, steps.with_pulls({"word": word, **states}), num_beams=num_beams)
+        return decoder(**options)
 
 
 class RNNLanguageModel(LanguageModel):

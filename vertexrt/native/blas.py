@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from operator import attrgetter
 from typing import Any
 
 import scipy.linalg.cython_blas
@@ -24,9 +23,6 @@ def blas_threads() -> Any:
     return ThreadpoolController().select(user_api="blas")
 
 
-NUM_THREADS = attrgetter("num_threads")
-
-
 class _OneThread:
     """BLAS on one thread while anyone computes; the limit is the process's, networks are many.
 
@@ -43,8 +39,8 @@ class _OneThread:
         with self._lock.held:
             self._users.add(user)
             if not self._before:
-                libraries = blas_threads().lib_controllers
-                self._before = [*zip(libraries, map(NUM_THREADS, libraries), strict=True)]
+                several = ((each, each.num_threads) for each in blas_threads().lib_controllers)
+                self._before = [(each, threads) for each, threads in several if threads != 1]
             for library, _ in self._before:
                 library.set_num_threads(1)
 

@@ -199,7 +199,7 @@ class LoadedKernels:
     Attributes:
         scratch: what `Executable.scratch` says.
         code: of all; addresses: int64. Equal kernels are one.
-        calls_blas: some product may be BLAS's.
+        blas_above: up to so many rows, or edges, of a launch no product is BLAS's.
         contexts: makes what they read of a minibatch.
     """
 
@@ -209,11 +209,11 @@ class LoadedKernels:
             kernels = [verify(kernel) for kernel in kernels]
         self.scratch = [kernel.needs for kernel in kernels]
         self.contexts = Contexts()
-        self.code, self.calls_blas = [], False
+        self.code, self.blas_above = [], ANY_ROWS
         with notes.compiling("kernels"):
             for each in kernels:
                 kernel, choices = decide(each, real, products)
-                self.calls_blas |= any(choice.rows < ANY_ROWS for choice in choices)
+                self.blas_above = min([self.blas_above, *(choice.rows for choice in choices)])
                 # Loops are not unrolled: LLVM would do that to those whose ends are known before it
                 # makes vectors of them, takes three times as long, and short loops run slower
                 # (`docs/performance.md`).

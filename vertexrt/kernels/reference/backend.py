@@ -7,6 +7,7 @@ value; that is how the origin of a NaN is found.
 from __future__ import annotations
 
 import math
+import sys
 from functools import partial
 
 import numpy as np
@@ -45,7 +46,7 @@ class ReferenceExecutable:
         watch: sees what each step makes: steps of one node, where nothing is fused.
     """
 
-    calls_blas = False  # that would have to be kept to one thread
+    blas_above = sys.maxsize  # NumPy's products are not kept to one thread
 
     def __init__(self, programs: list[TaskProgram], binding: Binding) -> None:
         self.kernels = [verify(lower(program, binding)) for program in programs]

@@ -13,6 +13,7 @@ detector (Fidge 1988, Mattern 1989).
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -172,7 +173,7 @@ class ReferenceProcessors:
         seed: of the order of the turns; None takes processors in turn.
     """
 
-    calls_blas = False
+    blas_above = sys.maxsize
 
     def __init__(
         self, tasks: list[SegmentedTask], binding: Binding, seed: int | None = None
