@@ -42,15 +42,19 @@ def expanded(given: AnyPath) -> Path:
 
 
 def split_names(
-    ending: str, *, prefixes: Sequence[str] = ("",), dev: Sequence[str] = ("dev",)
+    *endings: str, prefixes: Sequence[str] = ("",), dev: Sequence[str] = ("dev",)
 ) -> dict[str, list[str]]:
-    """Return the names that the file of each split may have, in the order they are looked for."""
+    """Return the names that the file of each split may have, in the order they are looked for.
+
+    A `*` among the prefixes stands for any beginning.
+    """
     stems = {"train": ("train",), "dev": dev, "test": ("test",)}
     return {
         split: [
             f"{prefix}{stem}{ending}{packed}"
             for prefix in prefixes
             for stem in known
+            for ending in endings
             for packed in ("", ".gz")
         ]
         for split, known in stems.items()
@@ -58,27 +62,23 @@ def split_names(
 
 
 def split_files(
-    path: Path,
-    names: Mapping[str, Sequence[str]],
-    splits: Sequence[str],
-    optional: Sequence[str] = (),
+    path: Path, names: Mapping[str, Sequence[str]], splits: Sequence[str]
 ) -> dict[str, Path]:
     """Return the file of each split: the first of its names that the folder holds.
 
     Args:
-        path: the folder; of the split `WHOLE`, the file.
-        names: for each split, file names that are accepted.
-        splits: which to find.
-        optional: splits that a folder need not have, unless nothing else is asked for.
-    Raises: DataError, when a split has no file; the text names what is there.
+        path: the folder.
+        names: for each split, file names that are accepted; a `*` stands for any text.
+        splits: which to find; the folder need not have others than the first.
+    Raises: DataError, when the first has no file; the text names what is there.
     """
     files: dict[str, Path] = {}
     for split in splits:
-        candidates = [path] if split == WHOLE else [path / name for name in names[split]]
-        paths = [file for file in candidates if file.is_file()]
-        if paths:
-            files[split] = paths[0]
-        elif split not in optional or len(splits) == 1:
+        found = (file for name in names[split] for file in sorted(path.glob(name)))
+        file = next((file for file in found if file.is_file()), None)
+        if file is not None:
+            files[split] = file
+        elif split == splits[0]:
             try:
                 present = sorted(os.listdir(path))
             except OSError as error:

@@ -4,15 +4,18 @@ JSON lines have a record a line (see `records`), which may be written, too. Tree
 those of the Penn Treebank, `(S (NP (DT the) (NN cat)) (VP (VBZ sleeps)))`, over one or several
 lines, in a bracket without a label or not; the Stanford Sentiment Treebank is written so too, with
 whole numbers for labels; and those of nltk. Sentences have columns: CoNLL, CoNLL-U with its heads,
-and `word|tag` as WikiNER has it.
+and `word|tag` as WikiNER has it. Tables (CSV, TSV) have a text a row.
 """
 
+import csv
 import gzip
+import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
@@ -21,7 +24,7 @@ import numpy.typing as npt
 from vertexrt.data.dataset import Vocabulary
 from vertexrt.data.files import WORD, AnyPath, expanded, read_file
 from vertexrt.data.records import LARGEST, Examples, ReadOptions, collect
-from vertexrt.errors import DataError, UsageError
+from vertexrt.errors import DataError, UsageError, nearest
 from vertexrt.graph import GraphBatch, InputGraph, PullValue, Rows
 from vertexrt.graph.networks import values_of
 from vertexrt.plain_files import write_atomically
@@ -369,6 +372,7 @@ _CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "de
 
 _PULLED = tuple(name for name in _CONLLU if name not in ("id", "head"))
 _NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")  # the id of a range of words, or of an empty node
+_SENT_ID = re.compile(r"# *sent_id *= *(.*?)\s*")
 
 Words = dict[str, list[str | None]]  # of a sentence: by column, the value of each word
 Record = Callable[[Words], Fields]
@@ -463,7 +467,7 @@ def read_conllu(
         pulls: columns to pull: form, lemma, upos, xpos, feats, deprel, deps, misc. `_` is no value,
             but in `form`.
         options: how words become numbers, see `ReadOptions`.
-    Returns: a graph for each sentence, words in their order.
+    Returns: a graph for each sentence, words in their order; its id is `# sent_id = ...`.
     Raises: DataError or GraphError, with file and line, when a line has not ten columns, the words
         of a sentence are not numbered 1, 2, ..., a head is none of them, or heads form a cycle.
     """
@@ -497,7 +501,8 @@ def _dependencies(pulls: Sequence[str], words: Words) -> Fields:
     given = {
         name: [None if x == "_" and name != "form" else x for x in words[name]] for name in pulls
     }
-    return {"vertices": len(at), "edges": edges, "pulls": given}
+    called = words["sent_id"][0]
+    return {"vertices": len(at), "edges": edges, "pulls": given, "id": called}
 
 
 def _are_all(kind: type, given: object) -> bool:
@@ -519,11 +524,14 @@ def _sentences(
 
     Args:
         numbered: words of CoNLL-U: ranges of them and empty nodes are left out, and the columns and
-            numbers of others are checked.
+            numbers of others are checked; "sent_id" has what the sentence is called.
     """
     first, rows = 0, list[list[str]]()
+    sent_id: str | None = None
     for number, line in enumerate([*text.split("\n"), ""], 1):
         if comment is not None and line.startswith(comment):
+            named = _SENT_ID.fullmatch(line)
+            sent_id = named[1] if named else sent_id
             continue
         row: list[str] = WORD.findall(line)
         if row[:1] == ["-DOCSTART-"]:
@@ -535,7 +543,9 @@ def _sentences(
         where = f"{file}, line {number}"
         if not row:
             if rows:
-                yield first, {name: [row[k] or None for row in rows] for name, k in columns.items()}
+                words = {name: [row[k] or None for row in rows] for name, k in columns.items()}
+                yield first, {**words, "sent_id": [sent_id]} if numbered else words
+                sent_id = None
             rows = []
             continue
         first = first if rows else number
@@ -574,3 +584,79 @@ def tagged_sentences(
         if words:
             columns = zip(*words, strict=True)
             yield number, {n: list(c) for n, c in zip(fields, columns, strict=True)}
+
+
+def read_table(
+    path: AnyPath,
+    text: str | None = None,
+    separator: str | None = None,
+    **options: Unpack[ReadOptions],
+) -> Examples:
+    """Read a table whose first row names its columns: CSV, or TSV where the name says so.
+
+    Args:
+        path: of a text file in UTF-8; a name in .gz is decompressed.
+        text: the column whose words, between spaces, are a chain; the values of other columns
+            belong to the last word. By default a column "text"; without it a row is one vertex.
+        separator: between columns.
+        options: how words become numbers, see `ReadOptions`.
+    Returns: a graph for each row; its id is the column "id". A column where all values are numbers
+        has numbers; an empty one is no value.
+    Raises: DataError, with file and line, when a row has not the columns of the first, or no word.
+    """
+    file, content = read_file(path)
+    delimiter = separator or ("\t" if ".tsv" in Path(file).suffixes else ",")
+    table = csv.DictReader(io.StringIO(content, newline=""), delimiter=delimiter, strict=True)
+    try:
+        rows = [(table.line_num, row) for row in table]
+    except csv.Error as error:
+        where = f"{file}, line {table.line_num}"
+        raise DataError.at(where, str(error), "expected a row of a table", "correct it") from error
+    names = list(table.fieldnames or ())
+    if text is not None and text not in names:
+        raise DataError.at(
+            file,
+            f"no column '{text}'",
+            f"the columns are {', '.join(names) or 'none'}",
+            f"name one of these.{nearest(text, names)}",
+        )
+    words = "text" if text is None and "text" in names else text
+    given = options.get("vocabularies") or {}
+    ours = options.get("names") or {}
+    read = {
+        name: str if given.get(ours.get(name, name)) else _kind_of([row[name] for _, row in rows])
+        for name in names
+        if name not in (words, "id")
+    }
+
+    def record(row: dict[str, str]) -> Fields:
+        if len(row) != len(names) or None in row or None in row.values():
+            raise DataError.at(
+                "",
+                "a row of another number of columns",
+                f"the first row names {len(names)}: {', '.join(names):.100}",
+                "correct it, or name the --separator",
+            )
+        chain = WORD.findall(row[words].replace("\n", " ")) if words else [""]
+        if not chain:
+            raise DataError.at("", f"no word in '{words}'", "expected one", "remove the row")
+        above = [None] * (len(chain) - 1)
+        values = {name: kind(row[name]) if row[name] else None for name, kind in read.items()}
+        pulls = {name: [*above, value] for name, value in values.items()}
+        if words:
+            pulls[words] = chain
+        return {"chain": len(chain), "pulls": pulls, "id": row.get("id")}
+
+    return collect(file, rows, options, make=record)
+
+
+def _kind_of(values: Iterable[str | None]) -> type:
+    """Return what all values of a column are: whole numbers, numbers or words."""
+    present = [value for value in values if value]
+    if all(map(_WHOLE.fullmatch, present)):
+        return int
+    try:
+        list(map(float, present))
+    except ValueError:
+        return str
+    return float

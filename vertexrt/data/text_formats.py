@@ -22,7 +22,7 @@ from vertexrt.graph import GraphBatch, parse_brackets
 IntArray = npt.NDArray[np.integer]
 Sources = Mapping[str, tuple[str, str]]  # by split
 Vocabularies = Mapping[str, Vocabulary]
-Made = tuple[dict[str, GraphBatch], Vocabularies, int]
+Made = tuple[dict[str, GraphBatch], Vocabularies, int]  # the last: classes
 
 LABELS = 5  # of sentiment
 _BINARY = np.array([0, 0, -1, 1, 1], np.int32)  # negative, (neutral: absent), positive
