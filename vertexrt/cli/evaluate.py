@@ -12,15 +12,17 @@ No path of the machine that wrote it is in it.
 """
 
 import json
+import math
 import os
 import re
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +31,10 @@ import numpy as np
 import vertexrt as vrt
 from vertexrt.api.checkpoint import read_parameters, write_tensors
 from vertexrt.api.json_record import JsonRecord, parse_json
+from vertexrt.bench.record import aligned
 from vertexrt.cli.interrupt import say
-from vertexrt.cli.measures import shown
-from vertexrt.cli.options import CONFIG_NAME, TASKS
+from vertexrt.cli.measures import counted, scores, shown, value_text
+from vertexrt.cli.options import CONFIG_NAME, TASKS, Task
 from vertexrt.cli.run_folder import RunFolder, find_checkpoint
 from vertexrt.cli.session import (
     EVALUATION_BATCH,
@@ -47,13 +50,13 @@ from vertexrt.cli.session import (
     with_model,
 )
 from vertexrt.cli.session import evaluate as evaluate_split
-from vertexrt.data import Dataset, catalogue
+from vertexrt.data import Dataset, Vocabulary, catalogue
 from vertexrt.data import load as load_data
-from vertexrt.data.dataset import UNKNOWN
+from vertexrt.data.dataset import UNKNOWN, OpenVocabulary
 from vertexrt.data.files import WHOLE, expanded
 from vertexrt.data.readers import line_of
 from vertexrt.errors import CheckpointError, UsageError, from_system, one_line
-from vertexrt.graph import GraphBatch
+from vertexrt.graph import GraphBatch, PullValue
 from vertexrt.models.catalogue import is_own
 from vertexrt.models.own import find
 from vertexrt.plain_files import read_plain, write_atomically
@@ -274,25 +277,49 @@ def evaluate(given: Namespace) -> int:
     Raises: UsageError, when there is no such run or data set; CheckpointError, when the
         checkpoint is damaged or does not fit the data; DataError, when the split has no graphs.
     """
-    stored = open_run(given.run)
-    session, split = open_trained(stored, given)
-    dataset = session.dataset
-    say(*device_lines(session))
-    if given.data is not None:
-        say(*unknown_words(dataset.splits[split], dataset))
-    totals = evaluate_split(session, split, batch_size=given.batch_size)
-    assert totals is not None
-    totals.require_finite(split)
-    say(
-        f"{split}: {totals.text(session.task)}; {totals.graphs} graphs of {dataset.name}, "
-        f"{totals.graphs_per_s():.0f} graphs/s; {stored.path}"
-    )
+    compared: dict[str, dict[str, str]] = {}
+    for run in given.run:
+        stored = open_run(run)
+        session, split = open_trained(stored, Namespace(**{**vars(given), "run": run}))
+        dataset, task = session.dataset, session.task
+        say(*device_lines(session))
+        if given.data is not None:
+            say(*unknown_words(dataset.splits[split], dataset))
+        totals = evaluate_split(session, split, batch_size=given.batch_size)
+        assert totals is not None
+        totals.require_finite(split)
+        say(
+            f"{split}: {totals.text(task)}; {totals.graphs} graphs of {dataset.name}, "
+            f"{totals.graphs_per_s():.0f} graphs/s; {stored.path}"
+        )
+        values = {name: totals.value(name) for name in ("loss", *task.measures)}
+        compared[run] = {n: value_text(v, n) for n, v in values.items() if not math.isnan(v)}
+        if not given.classes:
+            continue
+        if not counted(totals):
+            text = f"the task {task.name}, or {split}, has no classes to count"
+            raise UsageError.at("--classes", text, "expected a classification", "Leave it out")
+        for title, cells in counted(totals).items():
+            columns = (cells.sum(1), *(each.round(4) for each in scores(cells)))
+            named = dataset.labels or [str(k) for k in range(len(cells))]
+            rows = [(name, *map(str, of)) for name, *of in zip(named, *columns, strict=True)]
+            say(one_line(title), aligned(("class", "labelled", "precision", "recall", "f1"), rows))
+    if len(compared) > 1:
+        heads = dict.fromkeys(name for values in compared.values() for name in values)
+        titles = [name.replace("_", " ") for name in heads]
+        rows = [(run, *(of.get(name, "") for name in heads)) for run, of in compared.items()]
+        say(aligned(("run", *titles), rows))
     return 0
 
 
-def open_trained(stored: StoredRun, given: Namespace) -> tuple[RunSession, str]:
+def open_trained(
+    stored: StoredRun, given: Namespace, *, labelled: bool = True
+) -> tuple[RunSession, str]:
     """Load one split, with words numbered as the run did, and the network as it was trained.
 
+    Args:
+        labelled: False where nothing is compared with labels; words that are not known have
+            numbers of their own then, see `known_words`.
     Returns: the session, and the split: `all` for one file, else the one that was named.
     Raises: as `evaluate` does.
     """
@@ -314,20 +341,26 @@ def open_trained(stored: StoredRun, given: Namespace) -> tuple[RunSession, str]:
         options.data,
         format=options.format,
         splits=(split,),
-        vocabularies=stored.vocabularies,
+        vocabularies=stored.vocabularies if labelled else opened(stored.vocabularies),
         reals=stored.reals,
+        labelled=labelled,
         **options.reading,
     )
     require_graphs(dataset, split)
-    if dataset.classes > stored.data.classes:
-        raise CheckpointError.at(
-            str(stored.path),
-            f"it tells {stored.data.classes} classes apart, '{dataset.name}' has {dataset.classes}",
-            "expected data of the same task",
-            "Give other data, or train a model for these",
-        )
+    for pull, count in dataset.counts.items():
+        most = stored.data.counts.get(pull, 0)
+        if count > most:
+            got = f"it tells {most} classes apart, '{dataset.name}' has {count}"
+            if pull != "label":
+                got = f"its numbers '{pull}' are below {most}, '{dataset.name}' has {count - 1}"
+            raise CheckpointError.at(
+                str(stored.path),
+                got,
+                "expected data of the same task",
+                "Give other data, or train a model for these",
+            )
     source = options.reading.get(split, dataset.name)  # dev and test may be files of their own
-    dataset = replace(dataset, classes=stored.data.classes, name=source)
+    dataset = replace(dataset, counts=stored.data.counts, name=source)
     net = compile_model(options, spec, dataset)
     net.load_state({"parameters": stored.judged})
     return RunSession(options, spec, dataset, net), split
@@ -353,10 +386,13 @@ def predict(given: Namespace) -> int:
     Raises: as `evaluate` does; UsageError, when the file cannot be written.
     """
     stored = open_run(given.run)
-    session, split = open_trained(stored, given)
-    graphs = session.dataset.splits[split]
+    session, split = open_trained(stored, given, labelled=False)
+    graphs, words = known_words(session.dataset.splits[split], session.dataset.vocabularies)
     say(*device_lines(session), *unknown_words(graphs, session.dataset), to=sys.stderr)
-    lines = (f"{line}\n" for line in _lines(session, graphs, given.batch_size or EVALUATION_BATCH))
+    ids = session.dataset.ids.get(split, ())
+    size = given.batch_size or EVALUATION_BATCH
+    found = predictions(session.net, session.task, graphs, session.dataset.labels, ids, words, size)
+    lines = (f"{line_of(record)}\n" for record in found)
     if given.out is None:
         sys.stdout.writelines(lines)
         return 0
@@ -372,35 +408,101 @@ def predict(given: Namespace) -> int:
     return 0
 
 
-def _lines(session: RunSession, graphs: GraphBatch, size: int) -> Iterator[str]:
-    """Yield a line of JSON for each graph: its values by vertex, or by vertex type and vertex."""
-    push, program = session.task.answer or "loss", session.net.program
-    names = session.dataset.labels
+def opened(vocabularies: Mapping[str, Vocabulary]) -> dict[str, Vocabulary]:
+    """Return vocabularies that number all words of other data, too: see `known_words`."""
+    return {
+        name: OpenVocabulary(known.words) if known.unknown == UNKNOWN else known
+        for name, known in vocabularies.items()
+    }
+
+
+def known_words(
+    graphs: GraphBatch, vocabularies: Mapping[str, Vocabulary]
+) -> tuple[GraphBatch, list[str | None]]:
+    """Return graphs in which words that are not known are `<unk>`, and the words as they are.
+
+    Args:
+        vocabularies: as `opened` returns them, with which the graphs were read.
+    Returns: graphs; the value of the pull "word" of each vertex, [] where no words are pulled.
+    """
+
+    def close(pulls: Mapping[str, PullValue]) -> dict[str, PullValue]:
+        found = dict(pulls)
+        for name, known in vocabularies.items():
+            numbers = pulls.get(name)
+            if isinstance(numbers, np.ndarray):
+                found[name] = np.where(numbers < len(known), numbers, 0)
+        return found
+
+    words, known = graphs.pulls.get("word"), vocabularies.get("word")
+    listed: list[str | None] = []
+    if isinstance(words, np.ndarray) and known is not None:
+        names = (
+            [*known.numbered, None] if isinstance(known, OpenVocabulary) else [*known.words, None]
+        )
+        listed = [names[number] for number in words]
+    edge_pulls = close(graphs.edge_pulls)
+    return replace(graphs, pulls=close(graphs.pulls), edge_pulls=edge_pulls), listed
+
+
+def predictions(
+    net: vrt.Network,
+    task: Task,
+    graphs: GraphBatch,
+    classes: Sequence[str],
+    ids: Sequence[Any],
+    words: Sequence[str | None],
+    size: int,
+) -> Iterator[dict[str, Any]]:
+    """Yield what a network makes of each graph: values by vertex, or by vertex type and vertex.
+
+    Args:
+        classes: names of the classes; () where they are numbers.
+        ids: what the data call each graph; () where they do not.
+        words: of each vertex of all graphs; [] for none.
+        size: graphs at a time.
+    """
+    push, program = task.answer or "loss", net.program
     nodes = (program.nodes[k] for k in program.find("push"))
     # Functions without it push a constant, so that each vertex has a row.
     own = (node for node in nodes if program.nodes[node.inputs[0]].op != "const")
     numbers = dict.fromkeys(node.function for node in own if node["name"] == push)
+    answering = [program.sites[number].name for number in numbers if graphs.types is not None]
+    is_root = np.zeros(graphs.num_vertices, np.bool_)
+    is_root[graphs.roots] = True
+    has_word = np.array([word is not None for word in words], np.bool_)
     for first in range(0, graphs.num_graphs, size):
         batch = graphs.take(np.arange(first, min(first + size, graphs.num_graphs)))
-        answer = np.asarray(session.net(batch, outputs=(push,))[push], np.float64)
+        answer = np.asarray(net(batch, outputs=(push,))[push], np.float64)
         values: dict[str, Any] = {push: np.round(answer, DIGITS)}  # of each vertex, by name
+        fixed: dict[str, Any] = {}
         if push == "logits":
             share = np.exp(answer - answer.max(axis=1, keepdims=True))
             share /= share.sum(axis=1, keepdims=True)
             best = answer.argmax(axis=1)
+            named: list[Any] = [*classes] or [*range(answer.shape[1])]
             values = {
                 # Names as they are, in Python.
-                "prediction": np.array(names, object)[best] if names else best,
+                "prediction": np.array(named, object)[best],
                 "probabilities": np.round(share, DIGITS),
             }
-        for vertices in np.split(np.arange(batch.num_vertices), batch.graph_ptr[1:-1]):
-            members = {"": vertices}
-            if batch.types is not None:
-                owners = (program.sites[number].name for number in numbers)
-                of_vertex, number_of = batch.types.of_vertex[vertices], batch.types.number
-                members = {name: vertices[of_vertex == number_of(name)] for name in owners}
-            record = {
-                owner: {name: value[at].tolist() for name, value in values.items()}
-                for owner, at in members.items()
-            }
-            yield line_of(record.get("", record))
+            fixed["classes"] = named
+        start = int(graphs.graph_ptr[first])
+        for number, (begin, end) in enumerate(pairwise(batch.graph_ptr.tolist()), first):
+            vertices = np.arange(begin, end)
+            record: dict[str, Any] = {}
+            if ids and ids[number] is not None:
+                record["id"] = ids[number]
+            types = batch.types
+            for owner in ("",) if types is None else types.names:
+                at = vertices
+                if types is not None:
+                    at = vertices[types.of_vertex[vertices] == types.number(owner)]
+                of: dict[str, Any] = {}
+                if len(words) and has_word[start + at].any():
+                    of["word"] = [words[vertex] for vertex in start + at]
+                if types is None or owner in answering:
+                    of["roots"] = np.flatnonzero(is_root[start + at]).tolist()
+                    of |= {**fixed, **{name: value[at].tolist() for name, value in values.items()}}
+                record |= of if types is None else {owner: of} if of else {}
+            yield record

@@ -19,7 +19,14 @@ class MyNet(vrt.VertexFunction):
     # from the data: `vocab` is the number of words of the pull "word", `classes` that of the labels
     # of the pull "label", `num_NAME` the number of words of a pull NAME of yours.
     # `--class-weights` gives `class_weights`, by which rare classes may count more.
-    def __init__(self, vocab, classes, hidden=32, dropout=0.0, class_weights=None):
+    def __init__(
+        self,
+        vocab: int,
+        classes: int,
+        hidden: int = 32,
+        dropout: float = 0.0,
+        class_weights: tuple[float, ...] | None = None,
+    ) -> None:
         super().__init__(state={"h": hidden})  # what a vertex hands to its parents
         self.dropout, self.class_weights = dropout, class_weights
         self.embedding = vrt.Parameter((vocab, hidden))

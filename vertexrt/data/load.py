@@ -26,7 +26,14 @@ from vertexrt.data.files import (
 from vertexrt.data.generated_tags import generate_pairs, generate_tagged
 from vertexrt.data.generated_text import generate_text
 from vertexrt.data.graph_libraries import read_node_link
-from vertexrt.data.readers import read_conll, read_conllu, read_jsonl, read_table, read_trees
+from vertexrt.data.readers import (
+    columns_of,
+    read_conll,
+    read_conllu,
+    read_jsonl,
+    read_table,
+    read_trees,
+)
 from vertexrt.data.records import Examples, real_pulls
 from vertexrt.data.text_formats import Made
 from vertexrt.data.treebank import generate_treebank
@@ -115,16 +122,7 @@ def _conll(
     comment: str | None = None,
     **options: Any,
 ) -> Examples:
-    for column in names:
-        if not re.fullmatch("-?[0-9]{1,4}", column):
-            raise UsageError.at(
-                "data",
-                f"the column '{column}'",
-                "expected its number, from 0, or from the right, -1",
-                "correct it",
-            )
-    columns = {ours: int(column) for column, ours in names.items() if ours}
-    return read_conll(path, columns, separator=separator, comment=comment, **options)
+    return read_conll(path, columns_of(names), separator=separator, comment=comment, **options)
 
 
 def _table(
@@ -162,8 +160,6 @@ def _read(
         names |= dict.fromkeys(answers, "")
     names.pop("", None)
     reals = [*reals, *(["target"] if named["target"] else [])]
-    if given.get("separator") in ("tab", "\\t"):
-        given["separator"] = "\t"
     found: dict[str, GraphBatch] = {}
     ids: dict[str, tuple[Any, ...]] = {}
     for split, file in files.items():
@@ -252,9 +248,9 @@ FORMATS = {
         ),
         DataFormat(
             "tagged",
-            "sentences of word|tag, one a line, in train.txt, dev.txt, test.txt",
+            "sentences of word|tag, one a line, in train.txt, dev.txt, test.txt; or as conll",
             text_formats.tagged,
-            _TXT,
+            split_names(".txt", *text_formats.OF_COLUMNS),
             "tagged sentences",
             lambda seed: (generate_tagged(seed), "generated sentences"),
         ),
@@ -283,7 +279,7 @@ FORMATS = {
             "conllu",
             "dependency trees of CoNLL-U, in one file or in *train.conllu, *dev.conllu, ...",
             _conllu,
-            split_names(".conllu", prefixes=("", "*")),
+            split_names(".conllu", prefixes=("*",)),
             begins="",
             word="form",
         ),
@@ -291,7 +287,7 @@ FORMATS = {
             "conll",
             "sentences of a word a line with columns, in one file or in train.conll, ...",
             _conll,
-            split_names(".conll", ".bio", ".iob2"),
+            split_names(*text_formats.OF_COLUMNS),
             begins="",
             word="0",
             label="-1",
@@ -384,10 +380,11 @@ def load(
             leaves: tree-fc: leaves of each tree, a power of 2; None for 256.
             dev, test: of files: another file for the split, or the share of train that it gets,
                 such as "0.1"; "0" for none. Of one file it is a tenth, if not said.
-            word, label, target: readers: what the data call these pulls; for "conll" the number of
-                a column, 0 and -1 if not said; of "conllu" the word is "form", of "table" "text".
-            separator: conll, table: between columns, "tab" for a tabulator.
-            comment: conll: lines that begin so are skipped.
+            word, label, target: readers: what the data call these pulls; for "conll" and "tagged"
+                the number of a column, 0 and -1 if not said; of "conllu" the word is "form", of
+                "table" "text".
+            separator: conll, tagged, table: between columns, "tab" for a tabulator.
+            comment: conll, tagged: lines that begin so are skipped.
     Raises: UsageError, on an unknown name, format or option, or an option that the format does not
         have; DataError, when the data cannot be had or read, or are empty.
     """
@@ -510,6 +507,8 @@ def _checked(options: LoadOptions, row: DataFormat) -> dict[str, object]:
                 f"it belongs to the format {' and '.join(owners)}",
                 "leave it out",
             )
+    if found.get("separator") in ("tab", "\\t"):
+        found["separator"] = "\t"
     return found
 
 

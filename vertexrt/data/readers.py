@@ -372,6 +372,7 @@ _CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "de
 
 _PULLED = tuple(name for name in _CONLLU if name not in ("id", "head"))
 _NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")  # the id of a range of words, or of an empty node
+_COLUMN = re.compile("-?[0-9]{1,4}")
 _SENT_ID = re.compile(r"# *sent_id *= *(.*?)\s*")
 
 Words = dict[str, list[str | None]]  # of a sentence: by column, the value of each word
@@ -422,7 +423,7 @@ def read_conll(
                 "correct it",
             )
     file, text = read_file(path)
-    sentences = _sentences(file, text, columns, separator, comment)
+    sentences = column_sentences(file, text, columns, separator, comment)
     return collect(file, sentences, options, make=record)
 
 
@@ -480,7 +481,7 @@ def read_conllu(
         )
     file, text = read_file(path)
     numbers = {name: number for number, name in enumerate(_CONLLU)}
-    sentences = _sentences(file, text, numbers, "\t", "#", numbered=True)
+    sentences = column_sentences(file, text, numbers, "\t", "#", numbered=True)
     return collect(file, sentences, options, make=partial(_dependencies, pulls))
 
 
@@ -511,7 +512,7 @@ def _are_all(kind: type, given: object) -> bool:
     return listed and all(isinstance(each, kind) for each in given)  # type: ignore[attr-defined]
 
 
-def _sentences(
+def column_sentences(
     file: str,
     text: str,
     columns: Mapping[str, int],
@@ -567,6 +568,24 @@ def _sentences(
         rows.append(row)
 
 
+def columns_of(names: Mapping[str, str]) -> dict[str, int]:
+    """Return the columns of pulls, by what they are called.
+
+    Args:
+        names: by the number of a column, from 0, from the right if negative, a pull; "" for none.
+    Raises: UsageError, when one is no number.
+    """
+    for column in names:
+        if not _COLUMN.fullmatch(column):
+            raise UsageError.at(
+                "data",
+                f"the column '{column}'",
+                "expected its number, from 0, or from the right, -1",
+                "correct it",
+            )
+    return {ours: int(column) for column, ours in names.items() if ours}
+
+
 def tagged_sentences(
     file: str, text: str, fields: Sequence[str], separator: str
 ) -> Iterator[tuple[int, Words]]:
@@ -596,8 +615,9 @@ def read_table(
 
     Args:
         path: of a text file in UTF-8; a name in .gz is decompressed.
-        text: the column whose words, between spaces, are a chain; the values of other columns
-            belong to the last word. By default a column "text"; without it a row is one vertex.
+        text: the column whose words, between spaces, are a chain, and the pull "word"; values of
+            other columns belong to the last word. By default a column "text"; without it a row is
+            one vertex.
         separator: between columns.
         options: how words become numbers, see `ReadOptions`.
     Returns: a graph for each row; its id is the column "id". A column where all values are numbers
@@ -626,7 +646,7 @@ def read_table(
     read = {
         name: str if given.get(ours.get(name, name)) else _kind_of([row[name] for _, row in rows])
         for name in names
-        if name not in (words, "id")
+        if name not in ((words, "word", "id") if words else ("id",))
     }
 
     def record(row: dict[str, str]) -> Fields:
@@ -644,7 +664,7 @@ def read_table(
         values = {name: kind(row[name]) if row[name] else None for name, kind in read.items()}
         pulls = {name: [*above, value] for name, value in values.items()}
         if words:
-            pulls[words] = chain
+            pulls["word"] = chain
         return {"chain": len(chain), "pulls": pulls, "id": row.get("id")}
 
     return collect(file, rows, options, make=record)

@@ -175,7 +175,7 @@ def collect(
         raise DataError.at(file, "no graph", "expected at least one", "add examples")
     read = sorted({name for _, names in vertices.owners.values() for name in names})
     for name, ours in options["names"].items():
-        if ours and name not in read:
+        if ours not in ("", name) and name not in read:
             raise DataError.at(
                 file,
                 f"no pull '{name}'",
