@@ -142,7 +142,7 @@ MISTAKES: list[tuple[dict[str, bytes | None], str, dict[str, Any], str]] = [
         "trees",
         {},
         "[FOLDER] no file for the split 'train' (the folder holds dev.txt, test.txt); expected"
-        " train.txt or train.txt.gz; add it or give another folder.",
+        " *train.txt, or .gz; add it or give another folder.",
     ),
     (
         {"test.txt": b"(1 a)\n(1 caf\xe9)\n"},

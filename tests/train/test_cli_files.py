@@ -235,7 +235,8 @@ def test_runs_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         ["a", "tree-lstm", "data", "1"],
         ["b", "tree-lstm", "data", "2"],
     )
-    assert f"macro f1 {100 * best['best']:.2f} %" in b
+    assert "  dev macro f1  test macro f1" in heads
+    assert f"{100 * best['best']:.2f} %" in b
     assert main(["eval", str(runs / "a"), str(runs / "b"), "--classes"]) == 0
     shown = capsys.readouterr().out.splitlines()
     assert shown[-3].split()[:3] == ["run", "loss", "root"]

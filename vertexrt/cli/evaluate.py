@@ -12,7 +12,6 @@ No path of the machine that wrote it is in it.
 """
 
 import json
-import math
 import os
 import re
 import shlex
@@ -33,7 +32,7 @@ from vertexrt.api.checkpoint import read_parameters, write_tensors
 from vertexrt.api.json_record import JsonRecord, parse_json
 from vertexrt.bench.record import aligned
 from vertexrt.cli.interrupt import say
-from vertexrt.cli.measures import counted, scores, shown, value_text
+from vertexrt.cli.measures import counted, in_table, scores, shown, table_of
 from vertexrt.cli.options import CONFIG_NAME, TASKS, Task
 from vertexrt.cli.run_folder import RunFolder, find_checkpoint
 from vertexrt.cli.session import (
@@ -277,7 +276,7 @@ def evaluate(given: Namespace) -> int:
     Raises: UsageError, when there is no such run or data set; CheckpointError, when the
         checkpoint is damaged or does not fit the data; DataError, when the split has no graphs.
     """
-    compared: dict[str, dict[str, str]] = {}
+    compared: list[dict[str, str]] = []
     for run in given.run:
         stored = open_run(run)
         session, split = open_trained(stored, Namespace(**{**vars(given), "run": run}))
@@ -292,8 +291,7 @@ def evaluate(given: Namespace) -> int:
             f"{split}: {totals.text(task)}; {totals.graphs} graphs of {dataset.name}, "
             f"{totals.graphs_per_s():.0f} graphs/s; {stored.path}"
         )
-        values = {name: totals.value(name) for name in ("loss", *task.measures)}
-        compared[run] = {n: value_text(v, n) for n, v in values.items() if not math.isnan(v)}
+        compared.append({"run": run, **in_table(totals.record(task, 0, split))})
         if not given.classes:
             continue
         if not counted(totals):
@@ -305,10 +303,7 @@ def evaluate(given: Namespace) -> int:
             rows = [(name, *map(str, of)) for name, *of in zip(named, *columns, strict=True)]
             say(one_line(title), aligned(("class", "labelled", "precision", "recall", "f1"), rows))
     if len(compared) > 1:
-        heads = dict.fromkeys(name for values in compared.values() for name in values)
-        titles = [name.replace("_", " ") for name in heads]
-        rows = [(run, *(of.get(name, "") for name in heads)) for run, of in compared.items()]
-        say(aligned(("run", *titles), rows))
+        say(table_of(compared))
     return 0
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT
+from vertexrt.bench.record import aligned
 from vertexrt.cli.options import Task
 from vertexrt.errors import NumericError
 from vertexrt.graph import GraphBatch, Rows
@@ -198,13 +199,6 @@ def _macro_f1(of: int) -> Measure:
     return Measure(True, (), lambda judged: {}, value)
 
 
-def _micro_f1(sums: Mapping[str, Any]) -> float:
-    if sums["confusion"] is None or not sums["confusion"][1].any():
-        return math.nan
-    cells = sums["confusion"][1]
-    return float(np.trace(cells) / cells.sum())
-
-
 _OF_NUMBERS = ("numbers", "squared_errors", "absolute_errors")
 _OF_ENTITIES = ("entities", "entities_found", "entities_right")
 _OF_VERTICES = _right("vertices", False)
@@ -214,7 +208,7 @@ MEASURES = {
     "root_accuracy": _right("roots", True),
     "vertex_accuracy": _OF_VERTICES,
     "macro_f1": _macro_f1(1),
-    "micro_f1": Measure(True, (), lambda judged: {}, _micro_f1),
+    "micro_f1": _OF_VERTICES,  # the same where each vertex has one class
     "root_macro_f1": _macro_f1(0),
     "accuracy": _OF_VERTICES,
     "entity_f1": Measure(True, _OF_ENTITIES, _entities, _f1),
@@ -323,7 +317,24 @@ def shown(name: str, value: float) -> str:
     return f"{name.replace('_', ' ')} {value_text(value, name)}"
 
 
-def value_text(value: float, name: str = "") -> str:
+def in_table(line: Mapping[str, Any], title: str = "", names: Sequence[str] = ()) -> dict[str, str]:
+    """Return values of a line of metrics.jsonl as cells of a table, by their heads.
+
+    Args:
+        title: before each head.
+        names: of measures; all if none are given.
+    """
+    there = [name for name in names or MEASURES if line.get(name) is not None]
+    return {f"{title}{name.replace('_', ' ')}": value_text(line[name], name) for name in there}
+
+
+def table_of(rows: Sequence[Mapping[str, str]]) -> str:
+    """Return rows, cells by their heads, as lines; cells may be missing."""
+    heads = list(dict.fromkeys(head for row in rows for head in row))
+    return aligned(heads, [[row.get(head, "") for head in heads] for row in rows])
+
+
+def value_text(value: float, name: str) -> str:
     """Return the value of a measure alone: `45.60 %`."""
     if name.endswith(PER_CENT):
         return f"{100 * value:.2f} %"

@@ -40,8 +40,7 @@ import numpy as np
 
 from vertexrt.api.json_record import JsonRecord, parse_json
 from vertexrt.api.optimizer import LARGEST_COUNT
-from vertexrt.bench.record import aligned
-from vertexrt.cli.measures import MEASURES, PER_CENT, Totals, better, counted, shown, value_text
+from vertexrt.cli.measures import MEASURES, PER_CENT, Totals, better, counted, in_table, table_of
 from vertexrt.cli.options import CONFIG_NAME, SPLITS, TASKS
 from vertexrt.errors import CheckpointError, UsageError, from_system
 from vertexrt.pictures import HOW_TO_DRAW, can_draw, figure
@@ -465,8 +464,10 @@ def _panel(axes: Any, records: list[Line], name: str) -> None:
 
     for split in ("train", "dev"):
         epochs, values = series(records, split, name)
+        if not values:
+            continue
         axes.plot(epochs, values, marker="o", markersize=3, label=split)
-        if split == "dev" and values:
+        if split == "dev":
             best = values.index((max if MEASURES[name].larger else min)(values))
             at, label = (epochs[best], values[best]), f"best, epoch {epochs[best]}"
             axes.plot(*at, "o", markersize=9, fillstyle="none", color="C1", label=label)
@@ -542,34 +543,24 @@ def runs(given: Namespace) -> int:
         measures = (*TASKS[options.text("task", TASKS)].measures, "loss")
         if "metric" in options.unread():
             measures = (options.text("metric", measures),)
-        measure = next(
-            (m for m in measures if any(line.get(m) is not None for line in dev)), "loss"
-        )
-        best: Line = {}
+        found = (m for m in measures if any(line.get(m) is not None for line in dev))
+        measure, best = next(found, "loss"), Line()
         for line in dev:
-            if line.get(measure) is None:
-                continue
             before = (best[measure], best["loss"]) if best else None
-            if better(measure, (line[measure], line["loss"]), before):
+            value = line.get(measure)
+            if value is not None and better(measure, (value, line["loss"]), before):
                 best = line
         test = next((line for line in reversed(lines) if line["split"] == "test"), {})
         rows.append(
-            (
-                config.parent.name,
-                options.text("model").rpartition(":")[2],
-                Path(options.text("data")).name,
-                str(max((line["epoch"] for line in lines), default=0)),
-                str(best.get("epoch", "")),
-                *(
-                    "" if line.get("loss") is None else value_text(line["loss"])
-                    for line in (best, test)
-                ),
-                *(
-                    "" if line.get(measure) is None else shown(measure, line[measure])
-                    for line in (best, test)
-                ),
-            )
+            {
+                "run": config.parent.name,
+                "model": options.text("model").rpartition(":")[2],
+                "data": Path(options.text("data")).name,
+                "epochs": str(max((line["epoch"] for line in lines), default=0)),
+                "best": str(best.get("epoch", "")),
+                **in_table(best, "dev ", ("loss", measure)),
+                **in_table(test, "test ", ("loss", measure)),
+            }
         )
-    heads = ("run", "model", "data", "epochs", "best", "dev loss", "test loss", "dev", "test")
-    print(aligned(heads, rows) if rows else f"no run in {folder}")
+    print(table_of(rows) if rows else f"no run in {folder}")
     return 0

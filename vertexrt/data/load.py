@@ -18,9 +18,9 @@ from vertexrt.data.files import (
     WHOLE,
     AnyPath,
     expanded,
+    files_of,
     read_text,
     split_files,
-    split_names,
     unknown,
 )
 from vertexrt.data.generated_tags import generate_pairs, generate_tagged
@@ -58,7 +58,7 @@ class DataFormat(NamedTuple):
         make: makes graphs of the text of each split (see `text_formats`), or, where there are no
             files, of a seed (see `generated_graphs`); or it is a reader of one file, which is also
             given the names of pulls (see `ReadOptions`). Its options are keywords.
-        files: names that the file of each split may have; None where it is only generated.
+        endings: of the names of its files; () where it is only generated.
         what: the files hold, for the description of a data set.
         generate: returns the text of each split for a seed, and a description; None where there is
             no such text, and `make` is a reader.
@@ -70,7 +70,7 @@ class DataFormat(NamedTuple):
     name: str
     text: str
     make: Callable[..., Any]
-    files: Mapping[str, Sequence[str]] | None = None
+    endings: Sequence[str] = ()
     what: str = "graphs"
     generate: Callable[[int], tuple[Mapping[str, str], str]] | None = None
     inside: str = ""
@@ -83,12 +83,12 @@ class DataFormat(NamedTuple):
         """Return the names of what may be said of it besides where it is."""
         arguments = inspect.signature(self.make).parameters.values()
         own = [each.name for each in arguments if each.kind is each.KEYWORD_ONLY]
-        return [*own, *(OF_FILES if self.files else ()), *(OF_READERS if self.reader else ())]
+        return [*own, *(OF_FILES if self.endings else ()), *(OF_READERS if self.reader else ())]
 
     @property
     def reader(self) -> bool:
         """Tell whether files are read into `Examples`; then none are generated."""
-        return self.files is not None and self.generate is None
+        return bool(self.endings) and self.generate is None
 
     def folder(self, path: Path) -> Path:
         """Return the folder with the files, for the one that is named."""
@@ -96,12 +96,12 @@ class DataFormat(NamedTuple):
 
     def fits(self, path: Path) -> bool:
         """Tell whether a folder or file is of this format."""
-        if self.files is None or self.begins is None:
+        if self.begins is None:
             return False
-        names, found = self.files["train"], [path]
+        found = [path]
         if path.is_dir():
-            found = [file for name in names for file in self.folder(path).glob(name)]
-        elif not path.name.endswith(tuple(name.partition("train")[2] for name in names)):
+            found = files_of(self.folder(path), self.endings, "train")
+        elif not path.name.removesuffix(".gz").endswith(tuple(self.endings)):
             return False
         if not found or not self.begins:
             return bool(found)
@@ -188,11 +188,10 @@ def _files_of(
         files["train"] = path
         shares = {split: shares.get(split, HELD_OUT) for split in OF_FILES if split not in files}
     else:
-        assert row.files is not None
         wanted = [split for split in SPLITS if split in splits or (split == "train" and shares)]
         missing = [split for split in wanted if split not in named]
         if missing:
-            files |= split_files(row.folder(path), row.files, missing)
+            files |= split_files(row.folder(path), row.endings, missing)
     shares = {split: share for split, share in shares.items() if share}
     if not {"train", *shares} & {*splits}:
         files.pop("train", None)
@@ -219,8 +218,6 @@ def _divided(
     return {split: np.sort(part) for split, part in parts.items()}
 
 
-_TXT = split_names(".txt")
-
 FORMATS = {
     row.name: row
     for row in (
@@ -228,7 +225,7 @@ FORMATS = {
             "trees",
             "trees in brackets, (4 (2 very) (3 good)), one a line, in train.txt, dev.txt, test.txt",
             text_formats.sentiment,
-            _TXT,
+            (".txt",),
             "sentiment trees",
             lambda seed: (
                 generate_treebank(seed),
@@ -241,7 +238,7 @@ FORMATS = {
             "text",
             "sentences, one a line, in train.txt, valid.txt, test.txt",
             text_formats.sentences,
-            split_names(".txt", prefixes=("ptb.", ""), dev=("valid", "dev")),
+            (".txt",),
             "text",
             _generated_text,
             begins="",
@@ -250,7 +247,7 @@ FORMATS = {
             "tagged",
             "sentences of word|tag, one a line, in train.txt, dev.txt, test.txt; or as conll",
             text_formats.tagged,
-            split_names(".txt", *text_formats.OF_COLUMNS),
+            (".txt", *text_formats.OF_COLUMNS),
             "tagged sentences",
             lambda seed: (generate_tagged(seed), "generated sentences"),
         ),
@@ -258,7 +255,7 @@ FORMATS = {
             "pairs",
             "source<TAB>translation, one pair a line, in train.tsv, dev.tsv, test.tsv",
             text_formats.translation,
-            split_names(".tsv"),
+            (".tsv",),
             "pairs of sentences",
             lambda seed: (
                 generate_pairs(seed),
@@ -272,14 +269,14 @@ FORMATS = {
             "json-lines",
             "graphs, one a line, in one file or in train.jsonl, dev.jsonl, test.jsonl",
             lambda path, names, **options: read_jsonl(path, names=names, **options),
-            split_names(".jsonl"),
+            (".jsonl",),
             begins="",
         ),
         DataFormat(
             "conllu",
             "dependency trees of CoNLL-U, in one file or in *train.conllu, *dev.conllu, ...",
             _conllu,
-            split_names(".conllu", prefixes=("*",)),
+            (".conllu",),
             begins="",
             word="form",
         ),
@@ -287,7 +284,7 @@ FORMATS = {
             "conll",
             "sentences of a word a line with columns, in one file or in train.conll, ...",
             _conll,
-            split_names(*text_formats.OF_COLUMNS),
+            text_formats.OF_COLUMNS,
             begins="",
             word="0",
             label="-1",
@@ -296,21 +293,21 @@ FORMATS = {
             "table",
             "texts, one a row of a CSV or TSV file whose first row names columns",
             _table,
-            split_names(".csv", ".tsv"),
+            (".csv", ".tsv"),
             begins="",
         ),
         DataFormat(
             "brackets",
             "trees in brackets over any lines (Penn Treebank), in one file or in train.mrg, ...",
             lambda path, names, **options: read_trees(path, names=names, **options),
-            split_names(".mrg"),
+            (".mrg",),
             begins="",
         ),
         DataFormat(
             "node-link",
             "graphs of networkx as JSON (node_link_data, or a list), or train.json, ...",
             lambda path, names, **options: read_node_link(path, names=names, **options),
-            split_names(".json"),
+            (".json",),
             begins="",
         ),
     )
@@ -404,7 +401,7 @@ def load(
     made: Made
     shares: dict[str, float] = {}
     ids: dict[str, tuple[Any, ...]] = {}
-    if row.files is None:
+    if not row.endings:
         made, about = row.make(seed, **given)
     else:
         if path is None:
@@ -481,7 +478,7 @@ def format_of(data: str) -> str:
             "expected a folder or a file with the data",
             "check the path",
         )
-    rows = [row for row in FORMATS.values() if row.files is not None]
+    rows = [row for row in FORMATS.values() if row.endings]
     for row in rows:
         if row.fits(path):
             return row.name
@@ -514,13 +511,13 @@ def _checked(options: LoadOptions, row: DataFormat) -> dict[str, object]:
 
 def _not_for(row: DataFormat, got: str) -> UsageError:
     known = ", ".join(entry.name for entry in catalogue(row.name)) or "no name"
-    path = " or the path of a folder" if row.files is not None else ""
+    path = " or the path of a folder" if row.endings else ""
     return UsageError.at("data", got, f"for {row.name} there is {known}", f"give that{path}")
 
 
 def _path(name: str, row: DataFormat) -> Path:
     """Return the folder, or the file, that a name or a path stands for."""
-    if row.files is None:
+    if not row.endings:
         raise _not_for(row, f"'{name}'")
     of_name = {entry.name: entry.format for entry in catalogue()}
     if name in of_name:

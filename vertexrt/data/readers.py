@@ -575,8 +575,8 @@ def columns_of(names: Mapping[str, str]) -> dict[str, int]:
         names: by the number of a column, from 0, from the right if negative, a pull; "" for none.
     Raises: UsageError, when one is no number.
     """
-    for column in names:
-        if not _COLUMN.fullmatch(column):
+    for column, ours in names.items():
+        if ours and not _COLUMN.fullmatch(column):
             raise UsageError.at(
                 "data",
                 f"the column '{column}'",
@@ -626,13 +626,13 @@ def read_table(
     """
     file, content = read_file(path)
     delimiter = separator or ("\t" if ".tsv" in Path(file).suffixes else ",")
-    table = csv.DictReader(io.StringIO(content, newline=""), delimiter=delimiter, strict=True)
+    table = csv.reader(io.StringIO(content, newline=""), delimiter=delimiter, strict=True)
     try:
-        rows = [(table.line_num, row) for row in table]
+        names = next(table, [])
+        rows = [(table.line_num, row) for row in table if row]
     except csv.Error as error:
         where = f"{file}, line {table.line_num}"
         raise DataError.at(where, str(error), "expected a row of a table", "correct it") from error
-    names = list(table.fieldnames or ())
     if text is not None and text not in names:
         raise DataError.at(
             file,
@@ -640,43 +640,43 @@ def read_table(
             f"the columns are {', '.join(names) or 'none'}",
             f"name one of these.{nearest(text, names)}",
         )
-    words = "text" if text is None and "text" in names else text
-    given = options.get("vocabularies") or {}
-    ours = options.get("names") or {}
-    read = {
-        name: str if given.get(ours.get(name, name)) else _kind_of([row[name] for _, row in rows])
-        for name in names
-        if name not in ((words, "word", "id") if words else ("id",))
+    text = "text" if "text" in names and text is None else text
+    given, ours = options.get("vocabularies") or {}, options.get("names") or {}
+    kinds = {
+        name: str
+        if given.get(ours.get(name, name))
+        else _kind_of([row[at : at + 1] for _, row in rows])
+        for at, name in enumerate(names)
+        if name not in (text, "id")
     }
 
-    def record(row: dict[str, str]) -> Fields:
-        if len(row) != len(names) or None in row or None in row.values():
+    def record(row: list[str]) -> Fields:
+        if len(row) != len(names):
             raise DataError.at(
                 "",
-                "a row of another number of columns",
+                f"a row of {len(row)} columns",
                 f"the first row names {len(names)}: {', '.join(names):.100}",
                 "correct it, or name the --separator",
             )
-        chain = WORD.findall(row[words].replace("\n", " ")) if words else [""]
-        if not chain:
-            raise DataError.at("", f"no word in '{words}'", "expected one", "remove the row")
-        above = [None] * (len(chain) - 1)
-        values = {name: kind(row[name]) if row[name] else None for name, kind in read.items()}
-        pulls = {name: [*above, value] for name, value in values.items()}
-        if words:
-            pulls["word"] = chain
-        return {"chain": len(chain), "pulls": pulls, "id": row.get("id")}
+        values = dict(zip(names, row, strict=True))
+        words = WORD.findall(values[text].replace("\n", " ")) if text else [""]
+        if not words:
+            raise DataError.at("", f"no word in '{text}'", "expected one", "remove the row")
+        last = {name: kind(values[name]) if values[name] else None for name, kind in kinds.items()}
+        pulls = {name: [*[None] * (len(words) - 1), value] for name, value in last.items()}
+        pulls |= {"word": words} if text else {}
+        return {"chain": len(words), "pulls": pulls, "id": values.get("id")}
 
     return collect(file, rows, options, make=record)
 
 
-def _kind_of(values: Iterable[str | None]) -> type:
+def _kind_of(values: Iterable[list[str]]) -> type:
     """Return what all values of a column are: whole numbers, numbers or words."""
-    present = [value for value in values if value]
+    present = [value for several in values for value in several if value]
     if all(map(_WHOLE.fullmatch, present)):
         return int
     try:
-        list(map(float, present))
+        np.array(present, np.float64)
     except ValueError:
         return str
     return float
