@@ -96,7 +96,6 @@ CONFIG_NAME = "config.json"  # of the options in a run folder
 # Digits of ASCII only: no spaces, signs, underscores, other bases or other scripts.
 _WHOLE = re.compile(r"[0-9]{1,20}")
 _REAL = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,5})?")
-_WEIGHTS = re.compile(rf"balanced|{_REAL.pattern}(,{_REAL.pattern})*")
 _NAME = re.compile(r"[^\W\d]\w*")  # of an argument
 _HALF_OF_A_PAIR = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # surrogates that no path has
 LONGEST_REAL = 64  # characters
@@ -192,16 +191,22 @@ class ClassWeights(Values):
 
     def read(self, flag: str, text: str) -> str:
         """Return the text."""
-        if _WEIGHTS.fullmatch(text) is None:
+        if not self.fits(text):
             _refuse_value(flag, text, "balanced, or a number for each class: 1,2.5,1")
         return text
 
     def stored(self, fields: JsonRecord, name: str) -> str:
         """Return those of a checkpoint."""
         text = fields.text(name)
-        if _WEIGHTS.fullmatch(text) is None:
+        if not self.fits(text):
             fields.refuse(name, "numbers with commas between them")
         return text
+
+    def fits(self, text: str) -> bool:
+        """Tell whether a text has this form."""
+        parts = text.split(",")
+        numbers = all(len(part) <= LONGEST_REAL and _REAL.fullmatch(part) for part in parts)
+        return text == "balanced" or numbers
 
 
 class PathText(Values):
