@@ -90,8 +90,11 @@ def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["train", "child-sum-tree-lstm", "--data", str(tmp_path / "csv" / "my.csv"), *SMALL]
     capsys.readouterr()
     for more, text in (
-        (["--label", "like"], "no pull 'like'; the data have liked, word; name one of these as"),
-        (["--label", "liked", "--word", "txt"], "no column 'txt'; the columns are id, text, liked"),
+        (["--label", "like"], "no pull 'like'; the data have liked, text; name one of these as"),
+        (
+            ["--label", "liked", "--word", "txt"],
+            "no pull 'txt'; the data have liked, text; name one of",
+        ),
     ):
         assert main([*words, "--out", str(tmp_path / "none"), *more]) == 1
         assert text in capsys.readouterr().err

@@ -462,42 +462,38 @@ def predictions(
     # Functions without it push a constant, so that each vertex has a row.
     own = (node for node in nodes if program.nodes[node.inputs[0]].op != "const")
     numbers = dict.fromkeys(node.function for node in own if node["name"] == push)
-    answering = [program.sites[number].name for number in numbers if graphs.types is not None]
-    is_root = np.zeros(graphs.num_vertices, np.bool_)
-    is_root[graphs.roots] = True
-    has_word = np.array([word is not None for word in words], np.bool_)
+    typed = graphs.types is not None
+    answering = [program.sites[number].name for number in numbers] if typed else [""]
     for first in range(0, graphs.num_graphs, size):
         batch = graphs.take(np.arange(first, min(first + size, graphs.num_graphs)))
         answer = np.asarray(net(batch, outputs=(push,))[push], np.float64)
         values: dict[str, Any] = {push: np.round(answer, DIGITS)}  # of each vertex, by name
-        fixed: dict[str, Any] = {}
         if push == "logits":
             share = np.exp(answer - answer.max(axis=1, keepdims=True))
             share /= share.sum(axis=1, keepdims=True)
-            best = answer.argmax(axis=1)
             named: list[Any] = [*classes] or [*range(answer.shape[1])]
             values = {
                 # Names as they are, in Python.
-                "prediction": np.array(named, object)[best],
+                "prediction": np.array(named, object)[answer.argmax(axis=1)],
                 "probabilities": np.round(share, DIGITS),
             }
-            fixed["classes"] = named
-        start = int(graphs.graph_ptr[first])
+        is_root = np.zeros(batch.num_vertices, np.bool_)
+        is_root[batch.roots] = True
+        start, types = int(graphs.graph_ptr[first]), batch.types
         for number, (begin, end) in enumerate(pairwise(batch.graph_ptr.tolist()), first):
-            vertices = np.arange(begin, end)
-            record: dict[str, Any] = {}
-            if ids and ids[number] is not None:
-                record["id"] = ids[number]
-            types = batch.types
-            for owner in ("",) if types is None else types.names:
-                at = vertices
+            known = ids[number] if ids else None
+            record: dict[str, Any] = {} if known is None else {"id": known}
+            for owner in [""] if types is None else types.names:
+                at = np.arange(begin, end)
                 if types is not None:
-                    at = vertices[types.of_vertex[vertices] == types.number(owner)]
+                    at = at[types.of_vertex[at] == types.number(owner)]
                 of: dict[str, Any] = {}
-                if len(words) and has_word[start + at].any():
-                    of["word"] = [words[vertex] for vertex in start + at]
-                if types is None or owner in answering:
-                    of["roots"] = np.flatnonzero(is_root[start + at]).tolist()
-                    of |= {**fixed, **{name: value[at].tolist() for name, value in values.items()}}
+                said = [words[vertex] for vertex in start + at] if words else []
+                if any(said):
+                    of["word"] = said
+                if owner in answering:
+                    of["roots"] = np.flatnonzero(is_root[at]).tolist()
+                    of |= {"classes": named} if push == "logits" else {}
+                    of |= {name: value[at].tolist() for name, value in values.items()}
                 record |= of if types is None else {owner: of} if of else {}
             yield record

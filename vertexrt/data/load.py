@@ -56,8 +56,8 @@ class DataFormat(NamedTuple):
     Attributes:
         text: what the graphs are, and in which files; for people.
         make: makes graphs of the text of each split (see `text_formats`), or, where there are no
-            files, of a seed (see `generated_graphs`); or it is a reader of one file, which is also
-            given the names of pulls (see `ReadOptions`). Its options are keywords.
+            files, of a seed (see `generated_graphs`); or it is a reader of one file, which takes
+            `ReadOptions`. Its options are keywords.
         endings: of the names of its files; () where it is only generated.
         what: the files hold, for the description of a data set.
         generate: returns the text of each split for a seed, and a description; None where there is
@@ -108,12 +108,6 @@ class DataFormat(NamedTuple):
         return read_text(found[0]).lstrip().startswith(self.begins)
 
 
-def _conllu(path: Path, names: Mapping[str, str], **options: Any) -> Examples:
-    named = [name for name, ours in names.items() if ours]
-    pulls = dict.fromkeys([*named, "form", "upos", "deprel"])
-    return read_conllu(path, list(pulls), names=names, **options)
-
-
 def _conll(
     path: Path,
     names: Mapping[str, str],
@@ -123,14 +117,6 @@ def _conll(
     **options: Any,
 ) -> Examples:
     return read_conll(path, columns_of(names), separator=separator, comment=comment, **options)
-
-
-def _table(
-    path: Path, names: Mapping[str, str], *, separator: str | None = None, **options: Any
-) -> Examples:
-    text = next((name for name, ours in names.items() if ours == "word"), None)
-    others = {name: ours for name, ours in names.items() if ours != "word"}
-    return read_table(path, text, separator, names=others, **options)
 
 
 def _generated_text(seed: int) -> tuple[Mapping[str, str], str]:
@@ -164,7 +150,7 @@ def _read(
     ids: dict[str, tuple[Any, ...]] = {}
     for split, file in files.items():
         found[split], known, ids[split] = row.make(
-            file, names, vocabularies=known, labels=[LABEL], reals=reals, **given
+            file, names=names, vocabularies=known, labels=[LABEL], reals=reals, **given
         )
         reals = sorted({*reals, *real_pulls(found[split])})
     return (found, known or {}, 0), ids
@@ -268,14 +254,14 @@ FORMATS = {
         DataFormat(
             "json-lines",
             "graphs, one a line, in one file or in train.jsonl, dev.jsonl, test.jsonl",
-            lambda path, names, **options: read_jsonl(path, names=names, **options),
+            read_jsonl,
             (".jsonl",),
             begins="",
         ),
         DataFormat(
             "conllu",
             "dependency trees of CoNLL-U, in one file or in *train.conllu, *dev.conllu, ...",
-            _conllu,
+            read_conllu,
             (".conllu",),
             begins="",
             word="form",
@@ -292,21 +278,21 @@ FORMATS = {
         DataFormat(
             "table",
             "texts, one a row of a CSV or TSV file whose first row names columns",
-            _table,
+            read_table,
             (".csv", ".tsv"),
             begins="",
         ),
         DataFormat(
             "brackets",
             "trees in brackets over any lines (Penn Treebank), in one file or in train.mrg, ...",
-            lambda path, names, **options: read_trees(path, names=names, **options),
+            read_trees,
             (".mrg",),
             begins="",
         ),
         DataFormat(
             "node-link",
             "graphs of networkx as JSON (node_link_data, or a list), or train.json, ...",
-            lambda path, names, **options: read_node_link(path, names=names, **options),
+            read_node_link,
             (".json",),
             begins="",
         ),

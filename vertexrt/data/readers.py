@@ -465,8 +465,8 @@ def read_conllu(
     Args:
         path: of a file in CoNLL-U; a name in .gz is decompressed. Ranges of words (`3-4`) and empty
             nodes (`8.1`) are left out.
-        pulls: columns to pull: form, lemma, upos, xpos, feats, deprel, deps, misc. `_` is no value,
-            but in `form`.
+        pulls: columns to pull, besides those that `names` names: form, lemma, upos, xpos, feats,
+            deprel, deps, misc. `_` is no value, but in `form`.
         options: how words become numbers, see `ReadOptions`.
     Returns: a graph for each sentence, words in their order; its id is `# sent_id = ...`.
     Raises: DataError or GraphError, with file and line, when a line has not ten columns, the words
@@ -479,6 +479,16 @@ def read_conllu(
             f"expected a list of {', '.join(_PULLED)}",
             "correct it",
         )
+    named = [name for name, ours in (options.get("names") or {}).items() if ours]
+    for name in named:
+        if name not in _PULLED:
+            raise UsageError.at(
+                "read_conllu",
+                f"no column '{name}'",
+                f"the columns are {', '.join(_PULLED)}",
+                f"name one of these.{nearest(name, _PULLED)}",
+            )
+    pulls = list(dict.fromkeys([*pulls, *named]))
     file, text = read_file(path)
     numbers = {name: number for number, name in enumerate(_CONLLU)}
     sentences = column_sentences(file, text, numbers, "\t", "#", numbered=True)
@@ -606,22 +616,18 @@ def tagged_sentences(
 
 
 def read_table(
-    path: AnyPath,
-    text: str | None = None,
-    separator: str | None = None,
-    **options: Unpack[ReadOptions],
+    path: AnyPath, *, separator: str | None = None, **options: Unpack[ReadOptions]
 ) -> Examples:
     """Read a table whose first row names its columns: CSV, or TSV where the name says so.
 
     Args:
         path: of a text file in UTF-8; a name in .gz is decompressed.
-        text: the column whose words, between spaces, are a chain, and the pull "word"; values of
-            other columns belong to the last word. By default a column "text"; without it a row is
-            one vertex.
         separator: between columns.
         options: how words become numbers, see `ReadOptions`.
-    Returns: a graph for each row; its id is the column "id". A column where all values are numbers
-        has numbers; an empty one is no value.
+    Returns: a graph for each row; its id is the column "id". The words of the column that `names`
+        calls "word", or "text", stand between spaces and are a chain; values of other columns
+        belong to the last word. Without such a column a row is one vertex. A column where all
+        values are numbers has numbers; an empty one is no value.
     Raises: DataError, with file and line, when a row has not the columns of the first, or no word.
     """
     file, content = read_file(path)
@@ -633,22 +639,15 @@ def read_table(
     except csv.Error as error:
         where = f"{file}, line {table.line_num}"
         raise DataError.at(where, str(error), "expected a row of a table", "correct it") from error
-    if text is not None and text not in names:
-        raise DataError.at(
-            file,
-            f"no column '{text}'",
-            f"the columns are {', '.join(names) or 'none'}",
-            f"name one of these.{nearest(text, names)}",
-        )
-    text = "text" if "text" in names and text is None else text
-    given, ours = options.get("vocabularies") or {}, options.get("names") or {}
-    kinds = {
-        name: str
-        if given.get(ours.get(name, name))
-        else _kind_of([row[at : at + 1] for _, row in rows])
-        for at, name in enumerate(names)
-        if name not in (text, "id")
-    }
+    given, ours = options.get("vocabularies") or {}, dict(options.get("names") or {})
+    text = next((name for name, pull in ours.items() if pull == "word"), "text")
+    if text in names:
+        ours[text] = "word"
+    kinds = {}
+    for at, name in enumerate(names):
+        if name not in (text, "id"):
+            numbered = given.get(ours.get(name, name)) is not None
+            kinds[name] = str if numbered else _kind_of(row[at : at + 1] for _, row in rows)
 
     def record(row: list[str]) -> Fields:
         if len(row) != len(names):
@@ -659,15 +658,15 @@ def read_table(
                 "correct it, or name the --separator",
             )
         values = dict(zip(names, row, strict=True))
-        words = WORD.findall(values[text].replace("\n", " ")) if text else [""]
+        words = WORD.findall(values.get(text, "-").replace("\n", " "))
         if not words:
             raise DataError.at("", f"no word in '{text}'", "expected one", "remove the row")
         last = {name: kind(values[name]) if values[name] else None for name, kind in kinds.items()}
         pulls = {name: [*[None] * (len(words) - 1), value] for name, value in last.items()}
-        pulls |= {"word": words} if text else {}
+        pulls |= {text: words} if text in values else {}
         return {"chain": len(words), "pulls": pulls, "id": values.get("id")}
 
-    return collect(file, rows, options, make=record)
+    return collect(file, rows, {**options, "names": ours}, make=record)
 
 
 def _kind_of(values: Iterable[list[str]]) -> type:
