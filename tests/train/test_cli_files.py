@@ -222,10 +222,13 @@ def test_runs_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert train(data, runs / "a", "--epochs", "1", "--class-weights", "balanced") == 0
     assert train(data, runs / "b", "--epochs", "2", "--metric", "macro_f1") == 0
     stored = vrt.load_checkpoint(runs / "a" / "last.safetensors").meta["options"]
-    weights = [float(each) for each in stored["class_weights"].split(",")]
+    weights = [float(each) for each in stored["class_weights"].partition(":")[2].split(",")]
     lines = (data / "train.txt").read_text()
     counts = np.array([lines.count(f"({label} ") for label in range(5)])
     assert np.allclose(weights, counts.sum() / (5 * counts), rtol=1e-5)
+    again = ["train", "--resume", str(runs / "a"), "--class-weights"]
+    assert main([*again, "balanced"]) == 0
+    assert main([*again, "1,2,3,4,5"]) == 2
     best = vrt.load_checkpoint(runs / "b" / "best.safetensors").meta["state"]
     dev = [line for line in records(runs / "b") if line["split"] == "dev"]
     assert best["measure"] == "macro_f1"
@@ -283,6 +286,14 @@ def test_no_split_is_demanded(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         "dev": 12,
         "test": 2,
     }
+
+
+def test_what_the_model_decides_is_not_said_by_a_configuration(tmp_path: Path) -> None:
+    data, small = write_trees(tmp_path / "data"), ("--device", "reference", "--epochs", "1")
+    words = ["train", "td-rnn", "--data", str(data), *small, "--hidden", "4"]
+    assert main([*words, "--out", str(tmp_path / "one")]) == 0
+    config = str(tmp_path / "one" / "config.json")
+    assert main(["train", "--config", config, "--out", str(tmp_path / "two")]) == 0
 
 
 def test_a_run_that_is_refused_at_once_leaves_no_folder(

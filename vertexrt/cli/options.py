@@ -187,7 +187,7 @@ class OneOf(Values):
 
 
 class ClassWeights(Values):
-    """`balanced`, or numbers with commas between them."""
+    """`balanced`, or numbers with commas between them; in a run `balanced:` and the numbers."""
 
     def read(self, flag: str, text: str) -> str:
         """Return the text."""
@@ -204,7 +204,7 @@ class ClassWeights(Values):
 
     def fits(self, text: str) -> bool:
         """Tell whether a text has this form."""
-        parts = text.split(",")
+        parts = text.removeprefix("balanced:").split(",")
         numbers = all(len(part) <= LONGEST_REAL and _REAL.fullmatch(part) for part in parts)
         return text == "balanced" or numbers
 

@@ -81,7 +81,7 @@ class RunOptions:
         optimizer, lr, momentum, weight_decay, clip_norm: the update; clip_norm 0 does not clip.
         schedule: of the learning rate, over epochs: see `rate_of`.
         average: share that the average of the parameters keeps at each update; 0 takes none.
-        class_weights: numbers with commas between them; None where all classes count alike.
+        class_weights: as on the command line; None where all classes count alike.
         metric: that decides which epoch is best; None for the first of the task.
     """
 
@@ -130,7 +130,8 @@ class RunOptions:
         if "target" in reading:
             reading["label"] = reading.pop("target")
         flags = {name: shape.pop(name) for name in SHAPE if name in shape}
-        found |= {**reading, **flags, "set": shape}
+        found |= {name: reading[name] for name in READING if name in reading}
+        found |= {**flags, "set": shape}
         return {name: value for name, value in found.items() if value is not None}
 
     @classmethod
@@ -328,6 +329,8 @@ def resume(given: Namespace, stored: RunOptions, run: str) -> RunOptions:
             changed[name] = data_name(value) if name == "data" else value
             continue
         was = before[row.of].get(name)
+        if value == "balanced" and was is not None:
+            was = was.partition(":")[0]
         if name == "set":
             was = [(each, stored.shape.get(each)) for each, _ in value]
         if value != was:
@@ -421,7 +424,8 @@ def open_session(options: RunOptions) -> RunSession:
         label = np.zeros(0, np.int64) if label is None else label[label >= 0]
         count = np.bincount(label, minlength=dataset.classes)
         weights = len(label) / (len(count) * np.maximum(count, 1))
-        options = replace(options, class_weights=",".join(f"{each:.6g}" for each in weights))
+        numbers = ",".join(f"{each:.6g}" for each in weights)
+        options = replace(options, class_weights=f"balanced:{numbers}")
     return RunSession(options, spec, dataset, compile_model(options, spec, dataset))
 
 
@@ -464,7 +468,7 @@ def compile_model(options: RunOptions, spec: ModelSpec, dataset: Dataset) -> vrt
     """Build the vertex function for a data set and compile it."""
     weights: Fields = {}
     if options.class_weights:
-        numbers = options.class_weights.split(",")
+        numbers = options.class_weights.removeprefix("balanced:").split(",")
         weights["class_weights"] = tuple(float(number) for number in numbers)
     return vrt.compile(
         spec.build(dataset, **options.shape, **weights),
