@@ -72,6 +72,16 @@ def test_a_file_is_divided_the_same_way_each_time(tmp_path: Path) -> None:
         load(other, format="json-lines")
 
 
+def test_streams_are_not_divided(tmp_path: Path) -> None:
+    text = tmp_path / "my.txt"
+    text.write_text("a b\n" * 40)
+    assert load(text, format="text").splits["dev"].num_graphs == 4
+    whole = load(text, format="text", pieces=5, streams=2, dev="0", test="0")
+    assert list(whole.splits) == ["train"]
+    with pytest.raises(UsageError, match="for dev and test, and streams of text; expected files"):
+        load(text, format="text", pieces=5, streams=2)
+
+
 def test_there_are_none_by_name() -> None:
     with pytest.raises(UsageError, match="'sst' is data of the format trees; for json-lines there"):
         load("sst", format="json-lines")

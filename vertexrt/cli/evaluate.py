@@ -55,7 +55,7 @@ from vertexrt.data.dataset import UNKNOWN, OpenVocabulary
 from vertexrt.data.files import WHOLE, expanded
 from vertexrt.data.readers import line_of
 from vertexrt.errors import CheckpointError, UsageError, from_system, one_line
-from vertexrt.graph import GraphBatch, PullValue
+from vertexrt.graph import GraphBatch
 from vertexrt.models.catalogue import is_own
 from vertexrt.models.own import find
 from vertexrt.plain_files import read_plain, write_atomically
@@ -404,11 +404,11 @@ def predict(given: Namespace) -> int:
 
 
 def opened(vocabularies: Mapping[str, Vocabulary]) -> dict[str, Vocabulary]:
-    """Return vocabularies that number all words of other data, too: see `known_words`."""
-    return {
-        name: OpenVocabulary(known.words) if known.unknown == UNKNOWN else known
-        for name, known in vocabularies.items()
-    }
+    """Return vocabularies of which that of "word" numbers all of other data: see `known_words`."""
+    words = vocabularies.get("word")
+    if words is None or words.unknown != UNKNOWN:
+        return dict(vocabularies)
+    return {**vocabularies, "word": OpenVocabulary(words.words)}
 
 
 def known_words(
@@ -420,24 +420,13 @@ def known_words(
         vocabularies: as `opened` returns them, with which the graphs were read.
     Returns: graphs; the value of the pull "word" of each vertex, [] where no words are pulled.
     """
-
-    def close(pulls: Mapping[str, PullValue]) -> dict[str, PullValue]:
-        found = dict(pulls)
-        for name, known in vocabularies.items():
-            numbers = pulls.get(name)
-            if isinstance(numbers, np.ndarray):
-                found[name] = np.where(numbers < len(known), numbers, 0)
-        return found
-
-    words, known = graphs.pulls.get("word"), vocabularies.get("word")
-    listed: list[str | None] = []
-    if isinstance(words, np.ndarray) and known is not None:
-        names = (
-            [*known.numbered, None] if isinstance(known, OpenVocabulary) else [*known.words, None]
-        )
-        listed = [names[number] for number in words]
-    edge_pulls = close(graphs.edge_pulls)
-    return replace(graphs, pulls=close(graphs.pulls), edge_pulls=edge_pulls), listed
+    numbers, known = graphs.pulls.get("word"), vocabularies.get("word")
+    if not isinstance(numbers, np.ndarray) or not isinstance(known, OpenVocabulary):
+        return graphs, []
+    names = [*known.numbered, None]  # the last for -1
+    within = np.where(numbers < len(known), numbers, 0)
+    closed = replace(graphs, pulls={**graphs.pulls, "word": within})
+    return closed, [names[number] for number in numbers]
 
 
 def predictions(

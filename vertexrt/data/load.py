@@ -404,6 +404,13 @@ def load(
         else:
             files, shares = _files_of(row, path, splits, named)
             about = f"{row.what} from {path if row.reader else row.folder(path)}"
+            if shares and given.get("streams", 1) != 1:
+                raise UsageError.at(
+                    "data",
+                    f"a share of {path} for {' and '.join(shares)}, and streams of text",
+                    "expected files, since graphs are drawn by lot and streams go on",
+                    "name them with --dev and --test",
+                )
             about += "".join(f"; {share:g} of train for {split}" for split, share in shares.items())
             if row.reader:
                 made, ids = _read(row, files, vocabularies, reals, labelled, given)
