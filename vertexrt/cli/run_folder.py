@@ -32,7 +32,6 @@ from contextlib import AbstractContextManager, suppress
 from datetime import datetime
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -428,7 +427,7 @@ def find_checkpoint(run: str) -> Path:
 
 
 PANEL_INCHES = (4.4, 3.4)
-MOST_PANELS = 3  # in a row
+MOST_PANELS = 3
 MOST_CLASSES = 60  # of a picture that can be read
 
 
@@ -444,16 +443,12 @@ def draw_curve(folder: RunFolder) -> str | None:
     if not names:
         return "no curve.png: no epoch has ended yet"
     width, height = PANEL_INCHES
-    columns = min(len(names), MOST_PANELS)
-    rows = -(-len(names) // columns)
+    names = names[:MOST_PANELS]
     try:
-        with figure(folder.curve, rows, columns, (width * columns, height * rows)) as panels:
-            panels[0, 0].figure.suptitle(folder.path.resolve().name)
-            for axes, name in zip_longest(panels.flat, names):
-                if name is None:
-                    axes.remove()
-                else:
-                    _panel(axes, records, name)
+        with figure(folder.curve, 1, len(names), (width * len(names), height)) as (panels,):
+            panels[0].figure.suptitle(folder.path.resolve().name)
+            for axes, name in zip(panels, names, strict=True):
+                _panel(axes, records, name)
     except OSError as error:
         return f"no curve.png: it cannot be written ({error.strerror or error})"
     return None
