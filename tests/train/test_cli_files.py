@@ -135,7 +135,7 @@ def test_graphs_of_networkx(tmp_path: Path) -> None:
 
 def test_json_lines(tmp_path: Path) -> None:
     data = tmp_path / "my.jsonl"
-    record = {"id": 7, "children": [[], [], [0, 1]]}
+    record: dict[str, Any] = {"id": 7, "children": [[], [], [0, 1]]}
     record["pulls"] = {"token": ["a", "b", None], "kind": ["x", "y", "x"], "label": [0, 0, 0]}
     data.write_text((json.dumps(record) + "\n") * 20)
     run = trained("tree-lstm", data, "--label", "kind", "--word", "token")
