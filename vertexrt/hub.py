@@ -1,14 +1,16 @@
 """Load a model that `vertexrt export` wrote, or that was fetched from the Hugging Face Hub."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from vertexrt.api.network import Network
-from vertexrt.cli.evaluate import read
-from vertexrt.cli.session import RunOptions, compile_model
-from vertexrt.data import Dataset, Vocabulary, load
+from vertexrt.cli.evaluate import known_words, opened, predictions, read
+from vertexrt.cli.options import TASKS
+from vertexrt.cli.session import EVALUATION_BATCH, RunOptions, compile_model
+from vertexrt.data import Dataset, Vocabulary, from_records, load
 from vertexrt.data.files import WHOLE
 from vertexrt.graph import GraphBatch
 from vertexrt.models.catalogue import require_known
@@ -51,6 +53,24 @@ class PretrainedModel:
         )
         return dataset.splits[WHOLE]
 
+    def predict(self, records: Iterable[Any]) -> list[dict[str, Any]]:
+        """Return what `vertexrt predict` writes of graphs, one dict a graph.
+
+        Args:
+            records: as `vrt.data.from_records` takes them. Labels are not looked at.
+        Raises: as that does; PullError, when they lack what the network reads.
+        """
+        known = opened(self.vocabularies)
+        called = self.options.reading
+        names = {called.get(pull) or pull: "" for pull in ("label", "target")}
+        names[called.get("word") or "word"] = "word"
+        batch, _, ids = from_records(records, vocabularies=known, reals=self.reals, names=names)
+        graphs, words = known_words(batch, known)
+        labels = self.vocabularies["label"].words if "label" in self.vocabularies else ()
+        task = TASKS[self.options.task]
+        made = predictions(self.net, task, graphs, labels, ids, words, EVALUATION_BATCH)
+        return list(made)
+
 
 def load_pretrained(
     folder: str | os.PathLike[str], *, device: str | None = None, model: str | None = None
@@ -76,7 +96,7 @@ def load_pretrained(
     if device is not None:
         options = replace(options, device=device, precision="float32")
     spec = find(options.model, options.task, options.format)
-    sizes = (stored.vocabularies, stored.data.classes)
+    sizes = (stored.vocabularies, stored.data.counts)
     dataset = Dataset(options.data, options.format, {}, *sizes, "")
     net = compile_model(options, spec, dataset)
     net.load_state({"parameters": stored.judged})

@@ -12,6 +12,9 @@ import vertexrt as vrt
 train = vrt.data.from_records([{"chain": 2, "pulls": {"word": ["a", "b"], "x": [0.5, None]}}])
 assert train.vocabularies["word"].words == ("<unk>", "a", "b")
 assert train.batch.num_graphs == 1
+#: vrt.data.Examples.ids
+named = vrt.data.from_records([{"id": "first", "chain": 1}, {"chain": 1}])
+assert named.ids == ("first", None)
 #: vrt.data.write_jsonl
 vrt.data.write_jsonl(folder / "train.jsonl", train.batch, train.vocabularies)
 #: vrt.data.read_jsonl
@@ -82,6 +85,7 @@ assert vocabulary.encode(["good", "new"]).tolist() == [1, 0]
 assert vocabulary.decode([1, -1]) == ["good", None]
 #: vrt.data.load, vrt.data.Dataset
 trees = vrt.data.load("generated", format="trees", splits=("train", "dev"))
+#: vrt.data.Dataset.classes
 assert trees.classes == 5
 whole = vrt.data.load(folder / "train.jsonl", format="json-lines", splits=("all",))
 #: vrt.data.Dataset.vocabulary

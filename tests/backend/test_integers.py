@@ -50,9 +50,13 @@ class Indexed(vrt.VertexFunction):
         self.push("margin", vrt.losses.multi_margin_loss(x, label, 0.5))
         self.push("binary", vrt.losses.binary_cross_entropy_with_logits(x, 0.25))
         self.push("hinge", vrt.losses.hinge_loss(x, -1.0))
-        self.push("loss", vrt.sum(h * h) + h[label] + vrt.losses.cross_entropy(h, label, 0.1))
+        self.push("weighted", vrt.losses.cross_entropy(x, label, weights=WEIGHTS))
+        self.push("both", vrt.losses.cross_entropy(x, label, 0.2, weights=WEIGHTS))
+        loss = vrt.sum(h * h) + h[label] + vrt.losses.cross_entropy(h, label, 0.1)
+        self.push("loss", loss + vrt.losses.cross_entropy(h, label, weights=WEIGHTS))
 
 
+WEIGHTS = (0.5, 1, 2.0, 0)
 LABEL = np.array([3, -1, 0, 2, 1, 3])
 X = np.array(
     [
@@ -82,6 +86,7 @@ def expected() -> dict[str, np.ndarray]:
         "arithmetic": (7 - LABEL) // 2 + (LABEL % 3) * LABEL,
         "label": LABEL,
         "smooth": -1.0 * has * (0.8 * log_p[row, LABEL] + 0.2 * log_p.mean(1)),
+        "weighted": -1.0 * has * np.array(WEIGHTS)[LABEL] * log_p[row, LABEL],
         "own": -log_p.max(1),
         "margin": has * short.sum(1) / H,
         "binary": (np.log1p(np.exp(X)) - 0.25 * X).sum(1),
@@ -157,9 +162,12 @@ def test_losses_are_those_of_pytorch() -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed (extra `torch`)")
     f, has = torch.nn.functional, LABEL >= 0
     x, label = torch.tensor(X)[has], torch.tensor(LABEL)[has]
+    weight = torch.tensor(WEIGHTS, dtype=torch.float64)
     found = Way().compile(Indexed())(batch())
     want = {
         "smooth": f.cross_entropy(x, label, reduction="none", label_smoothing=0.2),
+        "weighted": f.cross_entropy(x, label, weight, reduction="none"),
+        "both": f.cross_entropy(x, label, weight, reduction="none", label_smoothing=0.2),
         "margin": f.multi_margin_loss(x, label, margin=0.5, reduction="none"),
         "binary": f.binary_cross_entropy_with_logits(
             x, torch.full_like(x, 0.25), reduction="none"

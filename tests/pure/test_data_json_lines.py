@@ -35,10 +35,13 @@ def test_a_folder(tmp_path: Path) -> None:
     assert numbers(again.splits["dev"], "word") == [0, 2]
     with pytest.raises(DataError, match="no file for the split 'test'"):
         load(tmp_path, format="json-lines", splits=("test",))
-    with pytest.raises(
-        DataError, match=r"dev='other.jsonl' beside a folder; the splits that it has"
-    ):
-        load(tmp_path, format="json-lines", dev="other.jsonl")
+    (tmp_path / "other").write_text(line("a", "no") * 3)
+    named = load(tmp_path, format="json-lines", dev=str(tmp_path / "other"), test="0.4")
+    assert {split: graphs.num_graphs for split, graphs in named.splits.items()} == {
+        "train": 2,
+        "dev": 3,
+        "test": 1,
+    }
 
 
 def test_a_file_is_divided_the_same_way_each_time(tmp_path: Path) -> None:
@@ -50,7 +53,7 @@ def test_a_file_is_divided_the_same_way_each_time(tmp_path: Path) -> None:
     labels = {split: numbers(graphs, "label") for split, graphs in data.splits.items()}
     assert sorted(n for each in labels.values() for n in each) == list(range(30))
     assert data.classes == 30
-    assert "held out by lot: a tenth for each of dev and test" in data.description
+    assert data.description.endswith("my.jsonl; 0.1 of train for dev; 0.1 of train for test")
     again = load(whole, format="json-lines", splits=("train", "dev"))
     assert [numbers(graphs, "label") for graphs in again.splits.values()] == [
         labels["train"],
@@ -67,6 +70,16 @@ def test_a_file_is_divided_the_same_way_each_time(tmp_path: Path) -> None:
     assert load(other, format="json-lines", splits=("all",)).splits["all"].num_graphs == 1
     with pytest.raises(DataError, match="1 graphs to divide into train, dev and test; expected mo"):
         load(other, format="json-lines")
+
+
+def test_streams_are_not_divided(tmp_path: Path) -> None:
+    text = tmp_path / "my.txt"
+    text.write_text("a b\n" * 40)
+    assert load(text, format="text").splits["dev"].num_graphs == 4
+    whole = load(text, format="text", pieces=5, streams=2, dev="0", test="0")
+    assert list(whole.splits) == ["train"]
+    with pytest.raises(UsageError, match="for dev and test, and streams of text; expected files"):
+        load(text, format="text", pieces=5, streams=2)
 
 
 def test_there_are_none_by_name() -> None:

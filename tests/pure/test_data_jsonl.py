@@ -46,7 +46,7 @@ def file_of(folder: Path, *records: Any, name: str = "my.jsonl") -> Path:
 def test_children_and_pulls(tmp_path: Path) -> None:
     second = {**TREE, "children": [[1], [], []], "pulls": {**TREE["pulls"], "x": [2, 3, 4]}}  # type: ignore[dict-item]
     path = file_of(tmp_path, TREE, "", second)
-    batch, vocabularies = vrt.data.read_jsonl(path, labels=["label"])
+    batch, vocabularies, _ = vrt.data.read_jsonl(path, labels=["label"])
     assert batch.graph_ptr.tolist() == [0, 3, 6]
     assert batch.child_ptr.tolist() == [0, 0, 0, 2, 3, 3, 3]
     assert batch.child.tolist() == [0, 1, 4]

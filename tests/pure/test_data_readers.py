@@ -138,11 +138,11 @@ MISTAKES: list[tuple[dict[str, bytes | None], str, dict[str, Any], str]] = [
         "[FOLDER/dev.txt] no word; expected at least one sentence; add",
     ),
     (
-        {"test.txt": None},
+        {"train.txt": None},
         "trees",
         {},
-        "[FOLDER] no file for the split 'test' (the folder holds dev.txt, train.txt); expected"
-        " test.txt or test.txt.gz; add it or give another folder.",
+        "[FOLDER] no file for the split 'train' (the folder holds dev.txt, test.txt); expected"
+        " *train.txt, or .gz; add it or give another folder.",
     ),
     (
         {"test.txt": b"(1 a)\n(1 caf\xe9)\n"},
@@ -188,18 +188,24 @@ WRONG: list[tuple[Any, str, dict[str, Any], str]] = [
         "tree",
         {},
         "no format 'tree'; the formats are trees, text, tagged, pairs, logic, circuits, tree-fc,"
-        " json-lines; give one of them. Nearest: 'trees', 'tree-fc', 'text'.",
+        " json-lines, conllu, conll, table, brackets, node-link; give one of them. Nearest: ",
     ),
-    ("no/none", "trees", {}, "there is no no/none; expected a folder with"),
-    (Path("no/none"), "trees", {}, "there is no no/none; expected a folder with"),
-    (Path("sst"), "trees", {}, "there is no sst; expected a folder with"),  # a path is no name
+    ("no/none", "trees", {}, "there is no no/none; expected a folder or a file w"),
+    (Path("no/none"), "trees", {}, "there is no no/none; expected a folder or a file w"),
+    (
+        Path("sst"),
+        "trees",
+        {},
+        "there is no sst; expected a folder or a file with",
+    ),  # a path is no name
     (
         "no.jsonl",  # a format without data sets that have names
         "json-lines",
         {},
         "there is no no.jsonl; expected a folder or a file with the data; check the path.",
     ),
-    (Path(__file__), "trees", {}, f"{__file__} is a file; expected a folder; give the folder it"),
+    ("/dev/null", "trees", {}, "/dev/null is neither; expected a folder or a file with the data"),
+    ("generated", "trees", {"dev": "0.1"}, "dev for generated data; the splits that they have;"),
     ("generated", "trees", {"splits": ("dev", "valid")}, f"the splits dev, valid; {SPLITS}"),
     ("generated", "trees", {"splits": ("all",)}, f"the splits all; {SPLITS}"),
     ("generated", "json-lines", {"splits": ("all", "dev")}, f"the splits all, dev; {SPLITS}"),

@@ -25,7 +25,7 @@ A_PATH = re.compile(rf"[\w.-]+(?:/[\w.-]+)*\.{ENDINGS}|(?:[\w.-]+/)+")
 A_NAME = re.compile(r"(?<![\w./-])(?:vertexrt|benchmarks|tests)(?:\.\w+)+")
 A_WORD = re.compile(r"(?<![\w./])(?:[A-Za-z]+_\w+|[A-Z][a-z]+[A-Z]\w+)(?![\w/])(?!\.\w)")
 NOT_OURS = {  # of data sets, of runs and of other libraries
-    "vrt_NAME", "last.safetensors", "metrics.jsonl", "config.json", "curve.png",
+    "vrt_NAME", "last.safetensors", "metrics.jsonl", "config.json", "curve.png", "confusion.png",
     "model.safetensors", "vocabularies.json", "A.json", "B.json",
     "train.txt", "dev.txt", "test.txt", "valid.txt",
     "ptb.train.txt", "ptb.valid.txt", "ptb.test.txt",

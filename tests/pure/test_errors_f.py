@@ -103,6 +103,11 @@ MISTAKES: list[tuple[Callable[[Any], None], str, str]] = [
         "cross_entropy",
         "label_smoothing is 2.0",
     ),
+    (
+        lambda f: vrt.losses.cross_entropy(f.b, f.pull("i"), weights=[1, 2]),
+        "cross_entropy",
+        r"weights of shape [2]",
+    ),
     (lambda f: vrt.embed(f.b, f.pull("i")), "embed", "a parameter of shape [N, E]"),
     (lambda f: vrt.embed(f.w, f.b), "embed", "an integer pull as the index"),
     (lambda f: vrt.losses.cross_entropy(f.b, 1), "nll", "an integer label per vertex"),

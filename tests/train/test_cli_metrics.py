@@ -13,7 +13,7 @@ import pytest
 
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.cli import run_folder
-from vertexrt.cli.measures import Totals, better, deciding, entities, shown
+from vertexrt.cli.measures import Totals, better, confusion, deciding, entities, scores, shown
 from vertexrt.cli.options import TASKS
 from vertexrt.cli.run_folder import RunFolder
 from vertexrt.cli.session import RunState
@@ -120,6 +120,7 @@ def test_entity_f1() -> None:
     assert totals.value("entity_f1") == 2 * 1 / (2 + 2)
     assert totals.value("accuracy") == 3 / 4
     assert deciding(TASKS["tagging"], totals) == "entity_f1"
+    assert deciding(TASKS["tagging"], totals, "loss") == "loss"
     plain = Totals()
     plain.add(TASKS["tagging"], chain(5, {"label": right}), {"logits": answer}, 0.0)
     assert deciding(TASKS["tagging"], plain) == "accuracy"  # the tags are no entities
@@ -160,14 +161,56 @@ def test_values_for_people() -> None:
 def test_the_first_of_the_best_is_kept(measure: str, values: list[float], best: int) -> None:
     old, chosen = None, -1
     for number, value in enumerate(values):
-        if better(measure, value, old):
-            old, chosen = value, number
+        if better(measure, (value, 1.0), old):
+            old, chosen = (value, 1.0), number
     assert chosen == best
+
+
+def test_of_equal_values_the_lower_loss_is_better() -> None:
+    for measure in ("root_accuracy", "perplexity"):
+        assert better(measure, (0.5, 0.1), (0.5, 0.2))
+        assert not better(measure, (0.5, 0.2), (0.5, 0.2))
+        assert not better(measure, (0.5, 0.3), (0.5, 0.2))
+    assert not better("root_accuracy", (0.4, 0.1), (0.5, 0.2))
+
+
+def test_f1_of_classes() -> None:
+    """Worked by hand: class 0 has precision 2/3, recall 1; class 1 1, 1/2; class 2 nothing."""
+    label = np.array([0, 0, 1, 1, -1, 2], np.int32)
+    answer = np.eye(5)[[0, 0, 1, 0, 2, 4]]  # 4 is no class of the data
+    cells = confusion(label, answer, 4)
+    want = [[2, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0, 0, 0, 0, 1], [0] * 5]
+    assert cells.tolist() == want
+    precision, recall, f1 = scores(cells)
+    assert np.allclose(precision, [2 / 3, 1, 0, 0])
+    assert np.allclose(recall, [1, 1 / 2, 0, 0])
+    assert np.allclose(f1, [4 / 5, 2 / 3, 0, 0])
+    totals = Totals(graphs=1, confusion=np.stack([cells * 0, cells]))
+    assert totals.value("macro_f1") == pytest.approx((4 / 5 + 2 / 3) / 3)  # class 3 is not there
+    assert math.isnan(totals.value("root_macro_f1"))
+    assert math.isnan(Totals(graphs=1).value("macro_f1"))
+
+
+def test_f1_is_that_of_scikit_learn() -> None:
+    metrics = pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed")
+    rng = np.random.default_rng(1)
+    label, found = rng.integers(0, 6, 50), rng.integers(0, 5, 50)
+    cells = confusion(label, np.eye(6)[found], 6)
+    assert np.array_equal(cells[:, :6], metrics.confusion_matrix(label, found, labels=range(6)))
+    want = metrics.precision_recall_fscore_support(label, found, labels=range(6), zero_division=0)
+    for got, wanted in zip(scores(cells), want, strict=False):
+        assert np.allclose(got, wanted)
+    totals = Totals(graphs=1, confusion=np.stack([cells, cells]))
+    wanted = metrics.f1_score(label, found, average="macro")
+    assert totals.value("macro_f1") == pytest.approx(wanted)
+    batch, answer = chain(50, {"label": label.astype(np.int32)}), np.eye(6)[found]
+    totals.add(CLASSIFY, batch, {"logits": answer}, 0.0)
+    assert totals.value("micro_f1") == metrics.f1_score(label, found, average="micro")
 
 
 def test_a_state_survives_json() -> None:
     totals = Totals(0.1 + 0.2, 7, 1 / 3, {"roots": 7})
-    state = RunState(3, 5, totals, "root_accuracy", 0.9, 2, 1)
+    state = RunState(3, 5, totals, "root_accuracy", 0.9, 0.1, 2, 1)
     text = json.dumps(asdict(state))
     assert RunState.from_json(JsonRecord(json.loads(text), "test"), CLASSIFY) == state
 

@@ -119,7 +119,7 @@ def test_killed_inside_the_first_save(
     assert main(["train", "--resume", str(run)]) == 1
     assert f"Start the run again with --out {run}" in capsys.readouterr().err
     assert train(data, run, "--epochs", "1") == 0
-    names = set(os.listdir(run)) - {"curve.png"}
+    names = set(os.listdir(run)) - {"curve.png", "confusion.png"}
     assert names == {"config.json", "metrics.jsonl", "last.safetensors", "best.safetensors"}
 
 

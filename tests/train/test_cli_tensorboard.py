@@ -48,7 +48,7 @@ def of_metrics(run: Path) -> Scalars:
         (f"{name}/{line['split']}", line["epoch"]): value
         for line in records(run)
         for name, value in line.items()
-        if name not in ("epoch", "split")
+        if name not in ("epoch", "split") and value is not None
     }
 
 

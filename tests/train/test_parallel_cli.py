@@ -24,7 +24,6 @@ from tests.processes import ThreadCommunicator, together
 from tests.train.cli_runs import (
     COMMAND,
     ROOT,
-    Parts,
     records,
     require_same_checkpoint,
     without_times,
@@ -271,15 +270,6 @@ def test_shares_are_kept_and_checked(
     assert main([*words(trees, tmp_path / "other")[:-1], "3"]) == 2
     assert "[parallel] 3 shares for 1 process; a power of two" in capsys.readouterr().err
     assert not (tmp_path / "other").exists()
-
-
-def test_a_run_of_earlier_versions_has_no_shares(trees: Path, tmp_path: Path) -> None:
-    run = alone(trees, tmp_path / "run", "--epochs", "1")
-    parts = Parts(run / "last.safetensors")
-    del parts.meta["options"]["shares"]
-    parts.write(run / "last.safetensors")
-    assert main(["train", "--resume", str(run), "--epochs", "2", "--quiet"]) == 0
-    assert vrt.load_checkpoint(run / "last.safetensors").meta["options"]["shares"] is None
 
 
 def test_evaluations_add_up_as_in_one_process() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from vertexrt.api.functional import emit, relu, softplus, value_of, where
+from vertexrt.api.functional import emit, relu, softplus, stack, value_of, where
 from vertexrt.api.trace import current_builder
 from vertexrt.checks import is_real
 from vertexrt.errors import TraceError
@@ -22,7 +23,13 @@ __all__ = [
 Operand = Any  # Value | Parameter | float
 
 
-def cross_entropy(logits: Operand, label: Value, label_smoothing: float = 0.0) -> Value:
+def cross_entropy(
+    logits: Operand,
+    label: Value,
+    label_smoothing: float = 0.0,
+    *,
+    weights: Operand | Sequence[float] | None = None,
+) -> Value:
     """Return -log softmax(logits)[label], a scalar; 0 where the label is absent (-1).
 
     Args:
@@ -30,6 +37,8 @@ def cross_entropy(logits: Operand, label: Value, label_smoothing: float = 0.0) -
         label: a pull, 0 to C - 1; or a number that is computed, such as `vrt.argmax(x)`.
         label_smoothing: share of the target that all classes have in equal parts (Szegedy et al.
             2016).
+        weights: [C], of each class: numbers, or a value. Terms are multiplied by that of their
+            class, and not divided by the sum of weights.
     Raises: TraceError for other shapes, and a share outside of [0, 1].
     """
     b = current_builder()
@@ -41,9 +50,24 @@ def cross_entropy(logits: Operand, label: Value, label_smoothing: float = 0.0) -
             "0 to 1",
             "pass the share of all classes",
         )
+    scale = None
+    if weights is not None:
+        scale = stack(*weights) if isinstance(weights, list | tuple) else b.lift(weights)
+        if scale.shape != value.shape:
+            raise TraceError.at(
+                "cross_entropy",
+                f"weights of shape {list(scale.shape)} at {user_line()}",
+                f"one for each of the logits, {list(value.shape)}",
+                "pass as many numbers as there are classes",
+            )
     if label_smoothing == 0.0 and not is_computed(row):
-        return emit("nll", value, row, emit("logsumexp", value))
+        loss = emit("nll", value, row, emit("logsumexp", value))
+        if scale is None:
+            return loss
+        return loss * emit("reduce_sum", b.one_hot(row, value.type.size) * scale)
     each = emit("logsumexp", value) - value
+    if scale is not None:
+        each = each * scale
     named, share = b.one_hot(row, value.type.size), float(label_smoothing) / value.type.size
     total = emit("reduce_sum", where(named, (1.0 - label_smoothing + share) * each, share * each))
     return total * emit("reduce_sum", named)

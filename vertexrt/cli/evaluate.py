@@ -17,10 +17,11 @@ import re
 import shlex
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,10 @@ import numpy as np
 import vertexrt as vrt
 from vertexrt.api.checkpoint import read_parameters, write_tensors
 from vertexrt.api.json_record import JsonRecord, parse_json
+from vertexrt.bench.record import aligned
 from vertexrt.cli.interrupt import say
-from vertexrt.cli.measures import shown
-from vertexrt.cli.options import CONFIG_NAME, GENERATION, TASKS
+from vertexrt.cli.measures import counted, in_table, scores, shown, table_of
+from vertexrt.cli.options import CONFIG_NAME, GENERATION, TASKS, Task
 from vertexrt.cli.run_folder import RunFolder, find_checkpoint
 from vertexrt.cli.session import (
     EVALUATION_BATCH,
@@ -47,9 +49,9 @@ from vertexrt.cli.session import (
     with_model,
 )
 from vertexrt.cli.session import evaluate as evaluate_split
-from vertexrt.data import Dataset, catalogue
+from vertexrt.data import Dataset, Vocabulary, catalogue
 from vertexrt.data import load as load_data
-from vertexrt.data.dataset import END, UNKNOWN
+from vertexrt.data.dataset import END, UNKNOWN, OpenVocabulary
 from vertexrt.data.files import WHOLE, expanded
 from vertexrt.data.readers import line_of
 from vertexrt.errors import CheckpointError, UsageError, from_system, one_line
@@ -277,7 +279,6 @@ def evaluate(given: Namespace) -> int:
     Raises: UsageError, when there is no such run or data set; CheckpointError, when the
         checkpoint is damaged or does not fit the data; DataError, when the split has no graphs.
     """
-    stored = open_run(given.run)
     if given.bleu and find_spec("sacrebleu") is None:
         raise UsageError.at(
             "--bleu",
@@ -285,34 +286,56 @@ def evaluate(given: Namespace) -> int:
             "expected it, which computes BLEU",
             "Get it with: pip install 'vertexrt[bleu]'",
         )
-    session, split = open_trained(stored, given)
-    dataset = session.dataset
-    say(*device_lines(session))
-    if given.data is not None:
-        say(*unknown_words(dataset.splits[split], dataset))
-    totals = evaluate_split(session, split, batch_size=given.batch_size)
-    assert totals is not None
-    totals.require_finite(split)
-    told = ", given the words before" if session.options.task == "translation" else ""
-    say(
-        f"{split}{told}: {totals.text(session.task)}; {totals.graphs} graphs of {dataset.name}, "
-        f"{totals.graphs_per_s():.0f} graphs/s; {stored.path}"
-    )
-    graphs = dataset.splits[split]
-    made = [words for words, _ in _generated(session, graphs, given)]
-    if made:
-        known = dataset.vocabularies["label"]
-        labels = np.split(np.asarray(graphs.pulls["label"]), graphs.graph_ptr[1:-1])
-        right = [known.decode(each[each >= 0][:-1]) for each in labels]  # without <eos>
-        share = np.mean([one == other for one, other in zip(made, right, strict=True)])
-        text = f"{split}, generated: exact match {100 * share:.2f} %"
-        if given.bleu:
-            texts = [[" ".join(map(str, words)) for words in side] for side in (made, right)]
-            # Optional, so that it is imported where it is asked for.
-            bleu = import_module("sacrebleu").corpus_bleu(texts[0], texts[1:], tokenize="none")
-            text += f", BLEU {bleu.score:.2f}"
-        say(text)
+    compared: list[dict[str, str]] = []
+    for run in given.run:
+        stored = open_run(run)
+        session, split = open_trained(stored, Namespace(**{**vars(given), "run": run}))
+        dataset, task = session.dataset, session.task
+        say(*device_lines(session))
+        if given.data is not None:
+            say(*unknown_words(dataset.splits[split], dataset))
+        totals = evaluate_split(session, split, batch_size=given.batch_size)
+        assert totals is not None
+        totals.require_finite(split)
+        told = ", given the words before" if task.name == "translation" else ""
+        say(
+            f"{split}{told}: {totals.text(task)}; {totals.graphs} graphs of {dataset.name}, "
+            f"{totals.graphs_per_s():.0f} graphs/s; {stored.path}"
+        )
+        compared.append({"run": run, **in_table(totals.record(task, 0, split))})
+        say(*_judged(session, split, given))
+        if not given.classes:
+            continue
+        if not counted(totals):
+            text = f"the task {task.name}, or {split}, has no classes to count"
+            raise UsageError.at("--classes", text, "expected a classification", "Leave it out")
+        for title, cells in counted(totals).items():
+            columns = (cells.sum(1), *(each.round(4) for each in scores(cells)))
+            named = dataset.labels or [str(k) for k in range(len(cells))]
+            rows = [(name, *map(str, of)) for name, *of in zip(named, *columns, strict=True)]
+            say(one_line(title), aligned(("class", "labelled", "precision", "recall", "f1"), rows))
+    if len(compared) > 1:
+        say(table_of(compared))
     return 0
+
+
+def _judged(session: RunSession, split: str, given: Namespace) -> list[str]:
+    """Say how well what is generated fits, if anything is: exact match, and BLEU with `--bleu`."""
+    dataset, graphs = session.dataset, session.dataset.splits[split]
+    made = [words for words, _ in _generated(session, graphs, given)]
+    if not made:
+        return []
+    known = dataset.vocabularies["label"]
+    labels = np.split(np.asarray(graphs.pulls["label"]), graphs.graph_ptr[1:-1])
+    right = [known.decode(each[each >= 0][:-1]) for each in labels]  # without <eos>
+    share = np.mean([one == other for one, other in zip(made, right, strict=True)])
+    text = f"{split}, generated: exact match {100 * share:.2f} %"
+    if given.bleu:
+        texts = [[" ".join(map(str, words)) for words in side] for side in (made, right)]
+        # Optional, so that it is imported where it is asked for.
+        bleu = import_module("sacrebleu").corpus_bleu(texts[0], texts[1:], tokenize="none")
+        text += f", BLEU {bleu.score:.2f}"
+    return [text]
 
 
 def _generated(
@@ -352,9 +375,14 @@ def _generated(
             yield known.decode(words), best.score
 
 
-def open_trained(stored: StoredRun, given: Namespace) -> tuple[RunSession, str]:
+def open_trained(
+    stored: StoredRun, given: Namespace, *, labelled: bool = True
+) -> tuple[RunSession, str]:
     """Load one split, with words numbered as the run did, and the network as it was trained.
 
+    Args:
+        labelled: False where nothing is compared with labels; words that are not known have
+            numbers of their own then, see `known_words`.
     Returns: the session, and the split: `all` for one file, else the one that was named.
     Raises: as `evaluate` does.
     """
@@ -376,20 +404,26 @@ def open_trained(stored: StoredRun, given: Namespace) -> tuple[RunSession, str]:
         options.data,
         format=options.format,
         splits=(split,),
-        vocabularies=stored.vocabularies,
+        vocabularies=stored.vocabularies if labelled else opened(stored.vocabularies),
         reals=stored.reals,
+        labelled=labelled,
         **options.reading,
     )
     require_graphs(dataset, split)
-    if dataset.classes > stored.data.classes:
-        raise CheckpointError.at(
-            str(stored.path),
-            f"it tells {stored.data.classes} classes apart, '{dataset.name}' has {dataset.classes}",
-            "expected data of the same task",
-            "Give other data, or train a model for these",
-        )
+    for pull, count in dataset.counts.items():
+        most = stored.data.counts.get(pull, 0)
+        if count > most:
+            got = f"it tells {most} classes apart, '{dataset.name}' has {count}"
+            if pull != "label":
+                got = f"its numbers '{pull}' are below {most}, '{dataset.name}' has {count - 1}"
+            raise CheckpointError.at(
+                str(stored.path),
+                got,
+                "expected data of the same task",
+                "Give other data, or train a model for these",
+            )
     source = options.reading.get(split, dataset.name)  # dev and test may be files of their own
-    dataset = replace(dataset, classes=stored.data.classes, name=source)
+    dataset = replace(dataset, counts=stored.data.counts, name=source)
     net = compile_model(options, spec, dataset)
     net.load_state({"parameters": stored.judged})
     return RunSession(options, spec, dataset, net), split
@@ -417,17 +451,21 @@ def predict(given: Namespace) -> int:
     Raises: as `evaluate` does; UsageError, when the file cannot be written.
     """
     stored = open_run(given.run)
-    session, split = open_trained(stored, given)
-    graphs = session.dataset.splits[split]
+    session, split = open_trained(stored, given, labelled=False)
+    graphs, words = known_words(session.dataset.splits[split], session.dataset.vocabularies)
     say(*device_lines(session), *unknown_words(graphs, session.dataset), to=sys.stderr)
-    made = (
-        line_of({"prediction": words, "score": round(score, DIGITS)})
-        for words, score in _generated(session, graphs, given)
-    )
-    first = next(made, None)
+    ids = session.dataset.ids.get(split, ())
     size = given.batch_size or EVALUATION_BATCH
-    found = _lines(session, graphs, size) if first is None else (first, *made)
-    lines = (f"{line}\n" for line in found)
+    made = [
+        {"prediction": text, "score": round(score, DIGITS)}
+        for text, score in _generated(session, graphs, given)
+    ]
+    named = [{"id": name} for name in ids] or [{}] * len(made)
+    found: Iterable[dict[str, Any]] = (own | of for own, of in zip(named, made, strict=True))
+    if not made:
+        labels = session.dataset.labels
+        found = predictions(session.net, session.task, graphs, labels, ids, words, size)
+    lines = (f"{line_of(record)}\n" for record in found)
     if given.out is None:
         sys.stdout.writelines(lines)
         return 0
@@ -443,35 +481,86 @@ def predict(given: Namespace) -> int:
     return 0
 
 
-def _lines(session: RunSession, graphs: GraphBatch, size: int) -> Iterator[str]:
-    """Yield a line of JSON for each graph: its values by vertex, or by vertex type and vertex."""
-    push, program = session.task.answer or "loss", session.net.program
-    names = session.dataset.labels
+def opened(vocabularies: Mapping[str, Vocabulary]) -> dict[str, Vocabulary]:
+    """Return vocabularies of which that of "word" numbers all of other data: see `known_words`."""
+    words = vocabularies.get("word")
+    if words is None or words.unknown != UNKNOWN:
+        return dict(vocabularies)
+    return {**vocabularies, "word": OpenVocabulary(words.words)}
+
+
+def known_words(
+    graphs: GraphBatch, vocabularies: Mapping[str, Vocabulary]
+) -> tuple[GraphBatch, list[str | None]]:
+    """Return graphs in which words that are not known are `<unk>`, and the words as they are.
+
+    Args:
+        vocabularies: as `opened` returns them, with which the graphs were read.
+    Returns: graphs; the value of the pull "word" of each vertex, [] where no words are pulled.
+    """
+    numbers, known = graphs.pulls.get("word"), vocabularies.get("word")
+    if not isinstance(numbers, np.ndarray) or not isinstance(known, OpenVocabulary):
+        return graphs, []
+    names = [*known.numbered, None]  # the last for -1
+    within = np.where(numbers < len(known), numbers, 0)
+    closed = replace(graphs, pulls={**graphs.pulls, "word": within})
+    return closed, [names[number] for number in numbers]
+
+
+def predictions(
+    net: vrt.Network,
+    task: Task,
+    graphs: GraphBatch,
+    classes: Sequence[str],
+    ids: Sequence[Any],
+    words: Sequence[str | None],
+    size: int,
+) -> Iterator[dict[str, Any]]:
+    """Yield what a network makes of each graph: values by vertex, or by vertex type and vertex.
+
+    Args:
+        classes: names of the classes; () where they are numbers.
+        ids: what the data call each graph; () where they do not.
+        words: of each vertex of all graphs; [] for none.
+        size: graphs at a time.
+    """
+    push, program = task.answer or "loss", net.program
     nodes = (program.nodes[k] for k in program.find("push"))
     # Functions without it push a constant, so that each vertex has a row.
     own = (node for node in nodes if program.nodes[node.inputs[0]].op != "const")
     numbers = dict.fromkeys(node.function for node in own if node["name"] == push)
+    typed = graphs.types is not None
+    answering = [program.sites[number].name for number in numbers] if typed else [""]
     for first in range(0, graphs.num_graphs, size):
         batch = graphs.take(np.arange(first, min(first + size, graphs.num_graphs)))
-        answer = np.asarray(session.net(batch, outputs=(push,))[push], np.float64)
+        answer = np.asarray(net(batch, outputs=(push,))[push], np.float64)
         values: dict[str, Any] = {push: np.round(answer, DIGITS)}  # of each vertex, by name
         if push == "logits":
             share = np.exp(answer - answer.max(axis=1, keepdims=True))
             share /= share.sum(axis=1, keepdims=True)
-            best = answer.argmax(axis=1)
+            named: list[Any] = [*classes] or [*range(answer.shape[1])]
             values = {
                 # Names as they are, in Python.
-                "prediction": np.array(names, object)[best] if names else best,
+                "prediction": np.array(named, object)[answer.argmax(axis=1)],
                 "probabilities": np.round(share, DIGITS),
             }
-        for vertices in np.split(np.arange(batch.num_vertices), batch.graph_ptr[1:-1]):
-            members = {"": vertices}
-            if batch.types is not None:
-                owners = (program.sites[number].name for number in numbers)
-                of_vertex, number_of = batch.types.of_vertex[vertices], batch.types.number
-                members = {name: vertices[of_vertex == number_of(name)] for name in owners}
-            record = {
-                owner: {name: value[at].tolist() for name, value in values.items()}
-                for owner, at in members.items()
-            }
-            yield line_of(record.get("", record))
+        is_root = np.zeros(batch.num_vertices, np.bool_)
+        is_root[batch.roots] = True
+        start, types = int(graphs.graph_ptr[first]), batch.types
+        for number, (begin, end) in enumerate(pairwise(batch.graph_ptr.tolist()), first):
+            known = ids[number] if ids else None
+            record: dict[str, Any] = {} if known is None else {"id": known}
+            for owner in [""] if types is None else types.names:
+                at = np.arange(begin, end)
+                if types is not None:
+                    at = at[types.of_vertex[at] == types.number(owner)]
+                of: dict[str, Any] = {}
+                said = [words[vertex] for vertex in start + at] if words else []
+                if any(said):
+                    of["word"] = said
+                if owner in answering:
+                    of["roots"] = np.flatnonzero(is_root[at]).tolist()
+                    of |= {"classes": named} if push == "logits" else {}
+                    of |= {name: value[at].tolist() for name, value in values.items()}
+                record |= of if types is None else {owner: of} if of else {}
+            yield record

@@ -29,7 +29,13 @@ from vertexrt.errors import (
 )
 
 OF_TEXTS = (UsageError, CheckpointError, DataError, GraphError, PullError)  # may repeat files
-MODULES = {"predict": "evaluate", "export": "evaluate", "warm": "train", "explain": "train"}
+MODULES = {
+    "runs": "run_folder",
+    "predict": "evaluate",
+    "export": "evaluate",
+    "warm": "train",
+    "explain": "train",
+}
 USAGE = 2
 FAILED = 1
 

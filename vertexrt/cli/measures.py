@@ -12,6 +12,7 @@ import numpy as np
 
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT
+from vertexrt.bench.record import aligned
 from vertexrt.cli.options import Task
 from vertexrt.errors import NumericError
 from vertexrt.graph import GraphBatch, Rows
@@ -53,10 +54,10 @@ class Measure:
     larger: bool
     sums: tuple[str, ...]
     count: Callable[[Judged], Sums]
-    value: Callable[[Mapping[str, float]], float]
+    value: Callable[[Mapping[str, Any]], float]
 
 
-def _share(part: str, whole: str) -> Callable[[Mapping[str, float]], float]:
+def _share(part: str, whole: str) -> Callable[[Mapping[str, Any]], float]:
     return lambda sums: sums[part] / sums[whole] if sums[whole] else math.nan
 
 
@@ -163,6 +164,41 @@ def _perplexity(sums: Mapping[str, float]) -> float:
     return math.exp(mean) if mean < PERPLEXITY_CEILING else math.inf
 
 
+def confusion(label: np.ndarray, answer: np.ndarray, classes: int) -> np.ndarray:
+    """Count vertices by their class and the one that is answered, [C, C + 1], int64.
+
+    The last column is of answers that are no class of the data.
+    """
+    has = label >= 0
+    found = np.minimum(np.argmax(answer[has], axis=1), classes)
+    cells = label[has] * np.int64(classes + 1) + found
+    return np.bincount(cells, minlength=classes * (classes + 1)).reshape(classes, classes + 1)
+
+
+def scores(cells: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return precision, recall and F1 of each class, [C]; 0 where nothing is found or right.
+
+    Args:
+        cells: as `confusion` counts.
+    """
+    right, found, there = np.diagonal(cells), cells.sum(0)[: len(cells)], cells.sum(1)
+    least = np.maximum(found, 1), np.maximum(there, 1), np.maximum(found + there, 1)
+    return right / least[0], right / least[1], 2 * right / least[2]
+
+
+def _macro_f1(of: int) -> Measure:
+    """Return the mean F1 of the classes that occur or are answered; of 0 roots, of 1 vertices."""
+
+    def value(sums: Mapping[str, Any]) -> float:
+        if sums["confusion"] is None or not sums["confusion"][of].any():
+            return math.nan
+        cells = sums["confusion"][of]
+        seen = cells.sum(1) + cells.sum(0)[: len(cells)] > 0
+        return float(scores(cells)[2][seen].mean())
+
+    return Measure(True, (), lambda judged: {}, value)
+
+
 _OF_NUMBERS = ("numbers", "squared_errors", "absolute_errors")
 _OF_ENTITIES = ("entities", "entities_found", "entities_right")
 _OF_VERTICES = _right("vertices", False)
@@ -171,6 +207,9 @@ MEASURES = {
     "loss": Measure(False, (), lambda judged: {}, _share("loss", "graphs")),
     "root_accuracy": _right("roots", True),
     "vertex_accuracy": _OF_VERTICES,
+    "macro_f1": _macro_f1(1),
+    "micro_f1": _OF_VERTICES,  # the same where each vertex has one class
+    "root_macro_f1": _macro_f1(0),
     "accuracy": _OF_VERTICES,
     "entity_f1": Measure(True, _OF_ENTITIES, _entities, _f1),
     "mean_squared_error": Measure(
@@ -197,12 +236,14 @@ class Totals:
         graphs: graphs seen.
         seconds: wall time spent on these minibatches.
         sums: what the measures of the task are made of, by name.
+        confusion: of roots and of vertices, int64 [2, C, C + 1]; None where none is counted.
     """
 
     loss: float = 0.0
     graphs: Count = 0
     seconds: NotNegative = 0.0
     sums: dict[str, NotNegative] = field(default_factory=dict)
+    confusion: np.ndarray | None = None
 
     def add(
         self,
@@ -234,7 +275,8 @@ class Totals:
         """Return a measure, NaN when nothing was seen that it is made of."""
         row = MEASURES[measure]
         found = {name: self.sums.get(name, 0) for name in row.sums}
-        return row.value({"loss": self.loss, "graphs": self.graphs, **found})
+        fixed = {"loss": self.loss, "graphs": self.graphs, "confusion": self.confusion}
+        return row.value({**fixed, **found})
 
     def graphs_per_s(self) -> float:
         """Return graphs in a second."""
@@ -272,23 +314,66 @@ class Totals:
 
 def shown(name: str, value: float) -> str:
     """Return a value of metrics.jsonl in a form for people: `root accuracy 45.60 %`."""
-    title = name.replace("_", " ")
+    return f"{name.replace('_', ' ')} {value_text(value, name)}"
+
+
+def in_table(line: Mapping[str, Any], title: str = "", names: Sequence[str] = ()) -> dict[str, str]:
+    """Return values of a line of metrics.jsonl as cells of a table, by their heads.
+
+    Args:
+        title: before each head.
+        names: of measures; all if none are given.
+    """
+    there = [name for name in names or MEASURES if line.get(name) is not None]
+    return {f"{title}{name.replace('_', ' ')}": value_text(line[name], name) for name in there}
+
+
+def table_of(rows: Sequence[Mapping[str, str]]) -> str:
+    """Return rows, cells by their heads, as lines; cells may be missing."""
+    heads = list(dict.fromkeys(head for row in rows for head in row))
+    return aligned(heads, [[row.get(head, "") for head in heads] for row in rows])
+
+
+def value_text(value: float, name: str) -> str:
+    """Return the value of a measure alone: `45.60 %`."""
     if name.endswith(PER_CENT):
-        return f"{title} {100 * value:.2f} %"
+        return f"{100 * value:.2f} %"
     if abs(value) >= LONG:
-        return f"{title} {value:.3e}"
-    return f"{title} {value:.2f}" if name == "perplexity" else f"{title} {value:.4f}"
+        return f"{value:.3e}"
+    return f"{value:.2f}" if name == "perplexity" else f"{value:.4f}"
 
 
-def deciding(task: Task, dev: Totals) -> str:
-    """Return the measure that decides over the best checkpoint: the first that dev has."""
-    return next((name for name in task.measures if not math.isnan(dev.value(name))), "loss")
+def counted(found: Totals) -> dict[str, np.ndarray]:
+    """Return the confusions there are: of roots, and of vertices where other ones have labels."""
+    if found.confusion is None:
+        return {}
+    roots, vertices = found.confusion
+    every = {"roots": roots, "vertices": vertices}
+    if np.array_equal(roots, vertices):
+        del every["vertices"]
+    return {title: cells for title, cells in every.items() if cells.any()}
 
 
-def better(measure: str, new: float, old: float | None) -> bool:
-    """Tell whether `new` beats the best value so far; a tie does not, NaN or infinity never."""
-    if not math.isfinite(new):
+def deciding(task: Task, dev: Totals, metric: str | None = None) -> str:
+    """Return the measure that decides over the best checkpoint: the first that dev has.
+
+    Args:
+        metric: of the user, which decides then.
+    """
+    return metric or next(
+        (name for name in task.measures if not math.isnan(dev.value(name))), "loss"
+    )
+
+
+def better(measure: str, new: tuple[float, float], old: tuple[float, float] | None) -> bool:
+    """Tell whether `new` beats the best so far; NaN or infinity never does.
+
+    Args:
+        new, old: the value and the loss; of equal values the lower loss is better.
+    """
+    value, loss = new
+    if not math.isfinite(value):
         return False
-    if old is None:
-        return True
-    return new > old if MEASURES[measure].larger else new < old
+    if old is None or value == old[0]:
+        return old is None or loss < old[1]
+    return value > old[0] if MEASURES[measure].larger else value < old[0]

@@ -18,9 +18,17 @@ class MyNet(vrt.VertexFunction):
     # Arguments with a default are options: --set hidden=64, or --hidden 64. Those without one come
     # from the data: `vocab` is the number of words of the pull "word", `classes` that of the labels
     # of the pull "label", `num_NAME` the number of words of a pull NAME of yours.
-    def __init__(self, vocab: int, classes: int, hidden: int = 32, dropout: float = 0.0) -> None:
+    # `--class-weights` gives `class_weights`, by which rare classes may count more.
+    def __init__(
+        self,
+        vocab: int,
+        classes: int,
+        hidden: int = 32,
+        dropout: float = 0.0,
+        class_weights: tuple[float, ...] | None = None,
+    ) -> None:
         super().__init__(state={"h": hidden})  # what a vertex hands to its parents
-        self.dropout = dropout
+        self.dropout, self.class_weights = dropout, class_weights
         self.embedding = vrt.Parameter((vocab, hidden))
         self.word = vrt.nn.Linear(hidden, 2 * hidden)
         self.children = vrt.nn.Linear(hidden, 2 * hidden)
@@ -35,5 +43,6 @@ class MyNet(vrt.VertexFunction):
         self.scatter(h=h)  # scatter: show the state to the parents
         logits = self.classify(vrt.random.dropout(h, self.dropout))
         self.push("logits", logits)  # push: what `--task classification` judges, and
-        loss = vrt.losses.cross_entropy(logits, self.pull("label"))
+        label = self.pull("label")
+        loss = vrt.losses.cross_entropy(logits, label, weights=self.class_weights)
         self.push("loss", loss)  # what training makes less

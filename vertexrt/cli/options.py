@@ -59,7 +59,7 @@ TASKS = {
         Task(
             "classification",
             "a class for graphs, by their roots, or for any vertices",
-            ("root_accuracy", "vertex_accuracy"),
+            ("root_accuracy", "vertex_accuracy", "macro_f1", "micro_f1", "root_macro_f1"),
             "label",
             "logits",
         ),
@@ -90,6 +90,7 @@ OPTIMIZERS = {row.name: row for row in ROWS}
 WITH_MOMENTUM = tuple(name for name, row in OPTIMIZERS.items() if "momentum" in row.names())
 SCHEDULES = ("constant", "cosine", "linear", "halving")  # of the learning rate
 SPLITS = ("dev", "test", "train")
+METRICS = ("loss", *dict.fromkeys(name for task in TASKS.values() for name in task.measures))
 CONFIG_NAME = "config.json"  # of the options in a run folder
 
 # Digits of ASCII only: no spaces, signs, underscores, other bases or other scripts.
@@ -124,15 +125,10 @@ class Values:
 
 @dataclass(frozen=True)
 class Whole(Values):
-    """Whole numbers within limits, written in decimal digits.
-
-    Attributes:
-        optional: a run may leave it to the runtime.
-    """
+    """Whole numbers within limits, written in decimal digits."""
 
     least: int
     most: int
-    optional: bool = False
 
     def read(self, flag: str, text: str) -> int:
         """Return the number."""
@@ -142,10 +138,8 @@ class Whole(Values):
             _refuse_value(flag, text, f"a whole number, {self.most} at most")
         return int(text)
 
-    def stored(self, fields: JsonRecord, name: str) -> int | None:
-        """Return a number of a checkpoint; earlier ones do not have all that are optional."""
-        if self.optional and (name not in fields.unread() or fields.null(name)):
-            return None
+    def stored(self, fields: JsonRecord, name: str) -> int:
+        """Return a number of a checkpoint."""
         return fields.whole(name, self.least, self.most)
 
 
@@ -190,6 +184,29 @@ class OneOf(Values):
     def stored(self, fields: JsonRecord, name: str) -> str:
         """Return a word of a checkpoint."""
         return fields.text(name, self.known)
+
+
+class ClassWeights(Values):
+    """`balanced`, or numbers with commas between them; in a run `balanced:` and the numbers."""
+
+    def read(self, flag: str, text: str) -> str:
+        """Return the text."""
+        if not self.fits(text):
+            _refuse_value(flag, text, "balanced, or a number for each class: 1,2.5,1")
+        return text
+
+    def stored(self, fields: JsonRecord, name: str) -> str:
+        """Return those of a checkpoint."""
+        text = fields.text(name)
+        if not self.fits(text):
+            fields.refuse(name, "numbers with commas between them")
+        return text
+
+    def fits(self, text: str) -> bool:
+        """Tell whether a text has this form."""
+        parts = text.removeprefix("balanced:").split(",")
+        numbers = all(len(part) <= LONGEST_REAL and _REAL.fullmatch(part) for part in parts)
+        return text == "balanced" or numbers
 
 
 class PathText(Values):
@@ -263,6 +280,7 @@ class CommandOption(NamedTuple):
             says anything.
         more: what else argparse is told.
         changes: --resume may change it.
+        optional: a run may leave it out.
         of_file: a file for --config may say it. With the others, a file that somebody else wrote
             would choose where something is written, or which run goes on.
         own_name: by which the program has it, where it is not that of the word.
@@ -276,6 +294,7 @@ class CommandOption(NamedTuple):
     default: Any = None
     more: Mapping[str, Any] = {}
     changes: bool = False
+    optional: bool = False
     of_file: bool = True
     own_name: str = ""
 
@@ -307,11 +326,14 @@ RATE, SHARE = Real(1e30), Real(1.0)
 *_FIRST, _LAST = names()
 _MODELS = f"{', '.join(_FIRST)} or {_LAST}, or FILE.py:CLASS, a model of yours: the file is run"
 _ONE = {"nargs": "?"}
+_RUN = "run folder, one checkpoint of it, or an exported folder"
+_SHARE = "or a share of train that is cut for it, such as 0.1; 0: none"
 _SIZES = ("--batch-sizes N,N,...", Several(COUNT))
 OPTIONS = (
     CommandOption("MODEL", TEXT, TRAIN, _MODELS, more=_ONE),
     CommandOption("MODEL", TEXT, "explain warm", f"{_MODELS}; or a run folder", more=_ONE),
-    CommandOption("RUN", PATH, TRAINED, "run folder, one checkpoint of it, or an exported folder"),
+    CommandOption("RUN", PATH, "eval", f"{_RUN}; several are compared", more={"nargs": "+"}),
+    CommandOption("RUN", PATH, "predict", _RUN),
     CommandOption("RUN", PATH, "export", "run folder, or one checkpoint of it"),
     CommandOption(
         "OUT",
@@ -325,6 +347,7 @@ OPTIONS = (
         "new",
         "file to write, such as my_model.py; data of the same name in .jsonl stand beside it",
     ),
+    CommandOption("FOLDER", PATH, "runs", "that holds runs (default runs)", more=_ONE),
     CommandOption("NAME", TEXT, "fetch", "a name of `vertexrt data list`"),
     CommandOption("report FOLDER", PATH, "report", "that holds results"),
     CommandOption("compare A.json", PATH, "compare", "", own_name="before"),
@@ -350,7 +373,7 @@ OPTIONS = (
         "--data NAME|PATH",
         PATH,
         f"{RUN} {BENCH}",
-        "data set, or a folder that holds one",
+        "data set, or a folder or file that holds one",
         "run",
         changes=True,
     ),
@@ -366,6 +389,7 @@ OPTIONS = (
         "eval predict export",
         "of a model of yours: its file, which is run",
     ),
+    CommandOption("--classes", None, "eval", "show precision, recall and F1 of each class"),
     CommandOption("--push OWNER/NAME", PATH, "export", "upload it to the Hugging Face Hub, too"),
     CommandOption(
         "--format FORMAT", PATH, RUN, "of the data; by default found from the files", "run"
@@ -377,11 +401,23 @@ OPTIONS = (
         "of a model of yours: " + ", ".join(TASKS),
         "run",
     ),
+    CommandOption("--dev FILE|SHARE", PATH, RUN, f"file of the dev split, {_SHARE}", "format"),
+    CommandOption("--test FILE|SHARE", PATH, RUN, f"file of the test split, {_SHARE}", "format"),
     CommandOption(
-        "--dev FILE", PATH, RUN, "file of the dev split, where --data is a file", "format"
+        "--label COLUMN", PATH, RUN, "what is to be learnt, as the data call it", "format"
     ),
     CommandOption(
-        "--test FILE", PATH, RUN, "file of the test split, where --data is a file", "format"
+        "--word COLUMN", PATH, RUN, "the words, as the data call them; a text of a table", "format"
+    ),
+    CommandOption(
+        "--separator TEXT",
+        TEXT,
+        RUN,
+        "between columns; tab for a tabulator (conll, table)",
+        "format",
+    ),
+    CommandOption(
+        "--comment TEXT", TEXT, RUN, "how lines begin that are skipped (conll)", "format"
     ),
     CommandOption(
         "--pieces N", COUNT, RUN, "cut a text into pieces of N words (format text)", "format"
@@ -417,7 +453,7 @@ OPTIONS = (
     # Types of vertices are numbered below 64.
     CommandOption("--layers N", Whole(1, 60), RUN, "layers of a language model", "model"),
     CommandOption("--dropout P", SHARE, RUN, "probability, 0 to 1", "model"),
-    CommandOption("--lr X", RATE, TRAIN, "learning rate", "run"),
+    CommandOption("--lr X", RATE, TRAIN, "learning rate", "run", changes=True),
     CommandOption(
         "--optimizer NAME", OneOf(tuple(OPTIMIZERS)), "train warm", ", ".join(OPTIMIZERS), "run"
     ),
@@ -432,6 +468,22 @@ OPTIONS = (
         "each epoch after half of them",
         "run",
         "constant",
+    ),
+    CommandOption(
+        "--class-weights N,N,...",
+        ClassWeights(),
+        TRAIN,
+        "what a class counts in the loss; balanced: the rarer the more",
+        "run",
+        optional=True,
+    ),
+    CommandOption(
+        "--metric NAME",
+        OneOf(METRICS),
+        TRAIN,
+        "that decides which epoch is best (by default the first of the task)",
+        "run",
+        optional=True,
     ),
     CommandOption(
         "--average DECAY",
@@ -469,11 +521,12 @@ OPTIONS = (
     CommandOption("--engine E", OneOf(ENGINES), RUN, "batched, persistent or auto", "run", "auto"),
     CommandOption(
         "--processors N",
-        Whole(1, 2**16, optional=True),
+        Whole(1, 2**16),
         RUN,
         "threads, on a GPU blocks, that share each task (persistent); by default chosen",
         "run",
         changes=True,
+        optional=True,
     ),
     CommandOption(
         "--threads N",
@@ -503,10 +556,11 @@ OPTIONS = (
     ),
     CommandOption(
         "--shares N",
-        Whole(1, 2**16, optional=True),
+        Whole(1, 2**16),
         TRAIN,
         "parts of a minibatch for several processes: a power of two",
         "run",
+        optional=True,
     ),
     CommandOption(
         "--log tensorboard",
@@ -599,7 +653,8 @@ MOST_SHOWN = 2  # models with a default of their own that the help names
 MOST_BITS = 64  # of a whole number in a file: Python writes no more than some thousand digits
 COMMANDS = {
     "train": "train a model, or continue a run",
-    "eval": "evaluate a trained run",
+    "eval": "evaluate trained runs",
+    "runs": "compare the runs of a folder",
     "predict": "write what a trained run makes of graphs, as JSON lines",
     "export": "write a trained run as a folder for the Hugging Face Hub",
     "explain": "show what the compiler makes of a model",

@@ -5,6 +5,7 @@ DIR/metrics.jsonl       one object per epoch and split
 DIR/last.safetensors    where to continue
 DIR/best.safetensors    the parameters with the best dev value
 DIR/curve.png           learning curves, where matplotlib is installed
+DIR/confusion.png       of a classification: what vertices of each class are taken for
 DIR/events.out.tfevents.*  the metrics for TensorBoard, with --log tensorboard
 DIR/run.lock            while a run is at work: its process and machine
 
@@ -25,6 +26,7 @@ import json
 import os
 import re
 import socket
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime
@@ -33,10 +35,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from vertexrt.api.json_record import JsonRecord, parse_json
 from vertexrt.api.optimizer import LARGEST_COUNT
-from vertexrt.cli.measures import MEASURES, PER_CENT
-from vertexrt.cli.options import CONFIG_NAME, SPLITS
+from vertexrt.cli.measures import MEASURES, PER_CENT, Totals, better, counted, in_table, table_of
+from vertexrt.cli.options import CONFIG_NAME, SPLITS, TASKS
 from vertexrt.errors import CheckpointError, UsageError, from_system
 from vertexrt.pictures import HOW_TO_DRAW, can_draw, figure
 from vertexrt.plain_files import (
@@ -112,7 +116,9 @@ BEST = "best.safetensors"
 METRICS = "metrics.jsonl"
 CURVE = "curve.png"
 CORRECT = "Correct or remove the line"
-WRITTEN = (LAST, BEST, METRICS, CURVE, CONFIG_NAME)
+REMOVE = "Correct or remove the file"
+CONFUSION = "confusion.png"
+WRITTEN = (LAST, BEST, METRICS, CURVE, CONFUSION, CONFIG_NAME)
 
 # The module of a SummaryWriter, and the packages that it needs; the first that is there is taken.
 WRITERS = {
@@ -272,6 +278,11 @@ class RunFolder(NamedTuple):
         with self._writing(self.metrics, "the metrics"):
             write_atomically(self.metrics, kept)
 
+    def forget(self) -> None:
+        """Remove what a run has written that was not trained."""
+        for name in (LAST, CONFIG_NAME) if self.writes else ():
+            (self.path / name).unlink(missing_ok=True)
+
     def close(self) -> None:
         """Let others in; remove folders that were made for a run that never saved."""
         if self.log is not None:
@@ -416,6 +427,8 @@ def find_checkpoint(run: str) -> Path:
 
 
 PANEL_INCHES = (4.4, 3.4)
+MOST_PANELS = 3
+MOST_CLASSES = 60  # of a picture that can be read
 
 
 def draw_curve(folder: RunFolder) -> str | None:
@@ -426,10 +439,11 @@ def draw_curve(folder: RunFolder) -> str | None:
     if not can_draw():
         return f"no curve.png: {HOW_TO_DRAW}"
     records = folder.records()
-    names = [name for name in MEASURES if any(name in record for record in records)]
+    names = [name for name in MEASURES if any(line.get(name) is not None for line in records)]
     if not names:
         return "no curve.png: no epoch has ended yet"
     width, height = PANEL_INCHES
+    names = names[:MOST_PANELS]
     try:
         with figure(folder.curve, 1, len(names), (width * len(names), height)) as (panels,):
             panels[0].figure.suptitle(folder.path.resolve().name)
@@ -445,8 +459,10 @@ def _panel(axes: Any, records: list[Line], name: str) -> None:
 
     for split in ("train", "dev"):
         epochs, values = series(records, split, name)
+        if not values:
+            continue
         axes.plot(epochs, values, marker="o", markersize=3, label=split)
-        if split == "dev" and values:
+        if split == "dev":
             best = values.index((max if MEASURES[name].larger else min)(values))
             at, label = (epochs[best], values[best]), f"best, epoch {epochs[best]}"
             axes.plot(*at, "o", markersize=9, fillstyle="none", color="C1", label=label)
@@ -465,3 +481,81 @@ def series(records: list[Line], split: str, name: str) -> tuple[list[int], list[
         record for record in records if record["split"] == split and record.get(name) is not None
     ]
     return [record["epoch"] for record in chosen], [record[name] for record in chosen]
+
+
+def draw_confusion(folder: RunFolder, found: Totals, names: Sequence[str], split: str) -> None:
+    """Write `confusion.png`: what each class is taken for, of roots and of vertices.
+
+    There is none of other tasks, of many classes, or without matplotlib.
+
+    Args:
+        found: of the split that was evaluated.
+        names: of the classes; () where they are numbers.
+    """
+    cells = counted(found)
+    classes = max((len(each) for each in cells.values()), default=0)
+    if not 0 < classes <= MOST_CLASSES or not folder.writes or not can_draw():
+        return
+    side = 2.5 + 0.2 * classes
+    ticks = {"ticks": range(classes), "labels": names or range(classes)}
+    path, size = folder.path / CONFUSION, (side * len(cells), side)
+    with suppress(OSError), figure(path, 1, len(cells), size) as (panels,):
+        for axes, (title, count) in zip(panels, cells.items(), strict=True):
+            share = count[:, :classes] / np.maximum(count.sum(1, keepdims=True), 1)
+            axes.imshow(share, vmin=0.0, vmax=1.0, cmap="Blues")
+            axes.grid(False)
+            axes.set_title(f"{title} of {split}: {count.sum():,}")
+            axes.set_xlabel("answered")
+            axes.set_ylabel("label")
+            axes.set_xticks(**ticks, rotation=90)
+            axes.set_yticks(**ticks)
+            for (row, column), number in np.ndenumerate(count[:, :classes]):
+                if number:
+                    colour = "white" if share[row, column] > 0.5 else "black"
+                    axes.text(column, row, number, color=colour, ha="center", va="center", size=6)
+
+
+def runs(given: Namespace) -> int:
+    """Run `vertexrt runs`: a line for each run of a folder, with its best dev value; return 0.
+
+    Raises: UsageError, when there is no such folder; CheckpointError, when metrics cannot be read.
+    """
+    folder = Path(given.folder or "runs")
+    if not folder.is_dir():
+        raise UsageError.at(
+            "FOLDER", f"there is no folder {folder}", "expected one that holds runs", "Name it"
+        )
+    rows = []
+    for config in sorted(folder.glob(f"*/{CONFIG_NAME}")):
+        try:
+            options = JsonRecord(parse_json(read_plain(config)), str(config), action=REMOVE)
+        except (OSError, ValueError) as error:
+            got = getattr(error, "strerror", None) or f"it is not JSON ({error})"
+            expected = "expected the options of a run"
+            raise CheckpointError.at(str(config), got, expected, REMOVE) from error
+        lines = RunFolder(config.parent).records()
+        dev = [line for line in lines if line["split"] == "dev" and line.get("loss") is not None]
+        measures = (*TASKS[options.text("task", TASKS)].measures, "loss")
+        if "metric" in options.unread():
+            measures = (options.text("metric", measures),)
+        found = (m for m in measures if any(line.get(m) is not None for line in dev))
+        measure, best = next(found, "loss"), Line()
+        for line in dev:
+            before = (best[measure], best["loss"]) if best else None
+            value = line.get(measure)
+            if value is not None and better(measure, (value, line["loss"]), before):
+                best = line
+        test = next((line for line in reversed(lines) if line["split"] == "test"), {})
+        rows.append(
+            {
+                "run": config.parent.name,
+                "model": options.text("model").rpartition(":")[2],
+                "data": Path(options.text("data")).name,
+                "epochs": str(max((line["epoch"] for line in lines), default=0)),
+                "best": str(best.get("epoch", "")),
+                **in_table(best, "dev ", ("loss", measure)),
+                **in_table(test, "test ", ("loss", measure)),
+            }
+        )
+    print(table_of(rows) if rows else f"no run in {folder}")
+    return 0

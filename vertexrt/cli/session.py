@@ -26,7 +26,7 @@ from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer, Rate
 from vertexrt.cache import notes
 from vertexrt.cli.interrupt import Interrupt
-from vertexrt.cli.measures import Count, Totals, sums_of
+from vertexrt.cli.measures import Count, Totals, classes_of, confusion, sums_of
 from vertexrt.cli.options import (
     NEUTRAL,
     OPTIMIZERS,
@@ -54,7 +54,14 @@ from vertexrt.models.own import find, full_name
 from vertexrt.parallel import ProcessGroup
 from vertexrt.parallel.start import processes_here
 
-OF_MODELS = ("crf", "layers", "letters", "pyramid", "streams")  # of formats: the model decides
+OF_MODELS = (
+    "crf",
+    "layers",
+    "letters",
+    "pyramid",
+    "streams",
+    "target",
+)  # the model or task decides
 Fields = dict[str, Any]  # by name
 
 
@@ -74,6 +81,8 @@ class RunOptions:
         optimizer, lr, momentum, weight_decay, clip_norm: the update; clip_norm 0 does not clip.
         schedule: of the learning rate, over epochs: see `rate_of`.
         average: share that the average of the parameters keeps at each update; 0 takes none.
+        class_weights: as on the command line; None where all classes count alike.
+        metric: that decides which epoch is best; None for the first of the task.
     """
 
     model: str
@@ -102,6 +111,8 @@ class RunOptions:
     threads: int
     processors: int | None
     shares: int | None
+    class_weights: str | None
+    metric: str | None
 
     @property
     def title(self) -> str:
@@ -116,8 +127,11 @@ class RunOptions:
         """Return the options as a file for --config has them, by the names of their flags."""
         found = asdict(self)
         shape, reading = found.pop("shape"), found.pop("reading")
+        if "target" in reading:
+            reading["label"] = reading.pop("target")
         flags = {name: shape.pop(name) for name in SHAPE if name in shape}
-        found |= {**reading, **flags, "set": shape}
+        found |= {name: reading[name] for name in READING if name in reading}
+        found |= {**flags, "set": shape}
         return {name: value for name, value in found.items() if value is not None}
 
     @classmethod
@@ -131,7 +145,7 @@ class RunOptions:
         found: Fields = {
             "model": model,
             "task": stored.text("task", (spec.task,) if spec else TASKS),
-            "format": stored.text("format", (spec.format,) if spec else FORMATS),
+            "format": stored.text("format", formats_of(spec) if spec else FORMATS),
         }
         reading, shape = stored.record("reading"), stored.record("shape")
         value = SettingValue().stored
@@ -147,11 +161,22 @@ class RunOptions:
         found["shape"] = {name: value(shape, name) for name in given}
         for name, row in RECORDED.items():
             if name not in found and row.takes is not None:
-                found[name] = row.takes.stored(stored, name)
+                none = row.optional and stored.null(name)
+                found[name] = None if none else row.takes.stored(stored, name)
         stored.end()
         if found["momentum"] and found["optimizer"] not in WITH_MOMENTUM:
             stored.refuse("momentum", f"0, since {found['optimizer']} has none")
         return cls(**found)
+
+
+def formats_of(spec: ModelSpec) -> list[str]:
+    """Return the formats that a model of the catalogue reads, its own first.
+
+    Those of words and labels at the vertices of one type read graphs from any file.
+    """
+    any_graphs = spec.task == "classification" and not spec.graphs and "layers" not in spec.options
+    readers = [row.name for row in FORMATS.values() if row.reader]
+    return [spec.format, *(readers if any_graphs else ())]
 
 
 def model_of(given: Namespace) -> ModelSpec:
@@ -178,13 +203,17 @@ def model_of(given: Namespace) -> ModelSpec:
         format = format_named(given.format or format_of(given.data)).name
         return find(given.model, given.task or "loss", format)
     spec = get(given.model)
-    for name, own in (("task", spec.task), ("format", spec.format)):
+    formats = formats_of(spec)
+    for name, own in (("task", [spec.task]), ("format", formats)):
         value = getattr(given, name)
-        if value not in (None, own):
-            raise UsageError.at(
-                spec.name, f"got --{name} {value}", f"its {name} is {own}", "Leave it out"
-            )
-    return spec
+        if value is not None and value not in own:
+            expected = f"its {name} is {' or '.join(own)}"
+            raise UsageError.at(spec.name, f"got --{name} {value}", expected, "Leave it out")
+    named: str | None = given.format
+    if named is None and given.data is not None and os.path.exists(expanded(given.data)):
+        fitting = (name for name in formats if FORMATS[name].fits(expanded(given.data)))
+        named = next(fitting, None)
+    return spec._replace(format=named or spec.format)
 
 
 def resolve(given: Namespace) -> RunOptions:
@@ -216,6 +245,8 @@ def resolve(given: Namespace) -> RunOptions:
     shape = {**spec.options, **shape}
     reading = {name: asked[name] for name in READING if name in asked}
     reading |= {name: data_name(reading[name]) for name in ("dev", "test") if name in reading}
+    if "label" in reading and TASKS[spec.task].label == "target":
+        reading["target"] = reading.pop("label")
     streams = {"streams": chosen["batch_size"]} if shape.get("carried") else {}
     chosen |= {
         "model": full_name(given.model),
@@ -237,13 +268,23 @@ def _require_fitting(asked: Mapping[str, Any], spec: ModelSpec, optimizer: str) 
     known |= dict.fromkeys(SHAPE, (spec.name, spec.arguments(), has))
     reads = f"its data are {spec.format}"
     known |= dict.fromkeys(READING, (spec.name, FORMATS[spec.format].options, reads))
+    known["class_weights"] = (spec.name, spec.arguments(), "an argument class_weights of its class")
+    measures = ("loss", *TASKS[spec.task].measures)
+    if asked.get("metric", "loss") not in measures:
+        raise UsageError.at(
+            "--metric",
+            f"got {asked['metric']}",
+            f"the task {spec.task} has {', '.join(measures)}",
+            "Name one of these",
+        )
     if asked.get("momentum"):
         belongs = f"it belongs to {', '.join(WITH_MOMENTUM)}"
         known["momentum"] = (optimizer, OPTIMIZERS[optimizer].names(), belongs)
     for name, (owner, options, expected) in known.items():
         if name in asked and name not in options:
+            flag = "--" + name.replace("_", "-")
             raise UsageError.at(
-                owner, f"got --{name}, which {owner} does not have", expected, "Leave it out"
+                owner, f"got {flag}, which {owner} does not have", expected, "Leave it out"
             )
 
 
@@ -277,7 +318,9 @@ def resume(given: Namespace, stored: RunOptions, run: str) -> RunOptions:
             "a run goes on in its own folder",
             "Leave --out out",
         )
-    before = {"run": asdict(stored), "model": stored.shape, "format": stored.reading}
+    reading = {"label": stored.reading.get("target"), **stored.reading}
+    before = {"run": asdict(stored), "model": stored.shape, "format": reading}
+    may = [row.word for row in options_of("train") if row.changes]
     for row in options_of("train"):
         name, value = row.name, getattr(given, row.name)
         if value is None or row.of == "command":
@@ -286,13 +329,15 @@ def resume(given: Namespace, stored: RunOptions, run: str) -> RunOptions:
             changed[name] = data_name(value) if name == "data" else value
             continue
         was = before[row.of].get(name)
+        if value == "balanced" and was is not None:
+            was = was.partition(":")[0]
         if name == "set":
             was = [(each, stored.shape.get(each)) for each, _ in value]
         if value != was:
             raise UsageError.at(
                 "--resume",
                 f"got {row.word} {value}, the run {run} has {was}",
-                "only --epochs, --patience, --threads, --processors and --data may change",
+                f"only {', '.join(may[:-1])} and {may[-1]} may change",
                 f"Leave {row.word} out, or start a new run with --out",
             )
     return _with_whole_groups(replace(stored, **changed))
@@ -365,8 +410,22 @@ def open_session(options: RunOptions) -> RunSession:
     """
     spec = find(options.model, options.task, options.format)
     dataset = load_data(options.data, format=options.format, **options.reading)
-    for split in ("train", "dev"):
+    for split in dataset.splits.keys() & {"train", "dev"}:
         require_graphs(dataset, split)
+    if "dev" not in dataset.splits and (options.patience or options.metric):
+        raise UsageError.at(
+            "--patience" if options.patience else "--metric",
+            f"{dataset.name} has no dev split",
+            "expected one whose values decide",
+            "Name its file with --dev, or a share of train: --dev 0.1",
+        )
+    if options.class_weights == "balanced":
+        label = classes_of(dataset.splits["train"].pulls.get("label"))
+        label = np.zeros(0, np.int64) if label is None else label[label >= 0]
+        count = np.bincount(label, minlength=dataset.classes)
+        weights = len(label) / (len(count) * np.maximum(count, 1))
+        numbers = ",".join(f"{each:.6g}" for each in weights)
+        options = replace(options, class_weights=f"balanced:{numbers}")
     return RunSession(options, spec, dataset, compile_model(options, spec, dataset))
 
 
@@ -407,8 +466,12 @@ def require_graphs(dataset: Dataset, split: str) -> None:
 
 def compile_model(options: RunOptions, spec: ModelSpec, dataset: Dataset) -> vrt.Network:
     """Build the vertex function for a data set and compile it."""
+    weights: Fields = {}
+    if options.class_weights:
+        numbers = options.class_weights.removeprefix("balanced:").split(",")
+        weights["class_weights"] = tuple(float(number) for number in numbers)
     return vrt.compile(
-        spec.build(dataset, **options.shape),
+        spec.build(dataset, **options.shape, **weights),
         device=options.device,
         engine=options.engine,
         dtype=options.dtype,
@@ -480,12 +543,12 @@ class Fingerprint:
 
     Attributes:
         words: sha256 of the vocabularies.
-        classes: labels.
+        counts: as of `Dataset`.
         splits: graphs and vertices of each split.
     """
 
     words: str
-    classes: Count
+    counts: dict[str, Count]
     splits: dict[str, Annotated[tuple[int, int], JsonRecord.pair, LARGEST_COUNT]]
 
 
@@ -493,7 +556,7 @@ def fingerprint(dataset: Dataset) -> Fingerprint:
     """Return what tells a data set apart from others."""
     return Fingerprint(
         hash_of(dataset.vocabularies),
-        dataset.classes,
+        dict(dataset.counts),
         {name: (split.num_graphs, split.num_vertices) for name, split in dataset.splits.items()},
     )
 
@@ -518,8 +581,8 @@ def require_same_data(dataset: Dataset, stored: Fingerprint, run: str) -> None:
         )
 
 
-FORMAT = "vertexrt-train-3"  # tells these checkpoints from those of other programs
-EARLIER = ("vertexrt-train-1", "vertexrt-train-2")
+FORMAT = "vertexrt-train-4"  # tells these checkpoints from those of other programs
+EARLIER = ("vertexrt-train-1", "vertexrt-train-2", "vertexrt-train-3")
 
 
 @dataclass(slots=True)
@@ -531,7 +594,8 @@ class RunState:
         batch: minibatches of the next epoch that are done.
         totals: sums over those minibatches.
         measure: the measure of the best dev value, a name of `MEASURES`.
-        best, best_epoch: that value so far and its epoch, from 1; None and 0 at first.
+        best, best_loss, best_epoch: that value so far, the loss of dev with it, and its epoch, from
+            1; None and 0 at first.
         stale: epochs since the best one.
     """
 
@@ -540,6 +604,7 @@ class RunState:
     totals: Totals = field(default_factory=Totals)
     measure: str = "loss"
     best: float | None = None
+    best_loss: float | None = None
     best_epoch: Count = 0
     stale: Count = 0
 
@@ -551,9 +616,10 @@ class RunState:
         fields.record("totals").record("sums").end(sums_of(task))
         stale = found.epoch - fields.whole("best_epoch", 0, found.epoch)
         fields.whole("stale", stale, stale)
-        if (found.best is None) != (found.best_epoch == 0):
-            expected = f"the dev value of epoch {found.best_epoch}, or null before the first"
-            fields.refuse("best", expected)
+        for name in ("best", "best_loss"):
+            if (getattr(found, name) is None) != (found.best_epoch == 0):
+                expected = f"the dev value of epoch {found.best_epoch}, or null before the first"
+                fields.refuse(name, expected)
         return found
 
 
@@ -687,8 +753,9 @@ def restore(
     """
     checkpoint, state, options = stored.checkpoint, stored.state, session.options
     described = optimizer.describe()
-    if options.schedule != "constant":  # the rate of each epoch follows from the options
-        described["lr"] = checkpoint.optimizer.get("lr")
+    # The rate of each epoch follows from the options; one that does not may have been changed.
+    follows = options.schedule != "constant"
+    described["lr"] = checkpoint.optimizer.get("lr") if follows else stored.options.lr
     if checkpoint.optimizer != described:
         raise _not_of_one_run(stored.path, "the optimizer is not the one that the options name")
     session.net.load_state({"parameters": checkpoint.parameters, "random": stored.random})
@@ -721,6 +788,7 @@ def _not_of_one_run(path: str | Path, got: str) -> CheckpointError:
 
 
 EVALUATION_BATCH = 64  # graphs; more than most runs train with: no gradients are kept
+MOST_CLASSES = 1000  # of which each pair is counted
 EVALUATION_WINDOW = 16  # minibatches over which graphs are sorted by size: fuller levels
 
 
@@ -747,7 +815,8 @@ def warm_up(session: RunSession, optimizer: Optimizer) -> None:
     """Compile what the kinds of vertices of a data set need, so that no minibatch waits for it."""
     splits, carried = session.dataset.splits, carried_state(session)
     train, dev = (
-        splits[name] if carried is None else carried.put(splits[name]) for name in ("train", "dev")
+        graphs if carried is None else carried.put(graphs)
+        for graphs in (splits["train"], splits.get("dev", splits["train"]))
     )
     graphs, evaluated = session.options.batch_size, carried.shapes if carried else ()
     session.net.warm(train, optimizer, outputs=pushes_of_steps(session, carried), graphs=graphs)
@@ -800,6 +869,9 @@ def evaluate(
     random = net.state()["random"] if draws else {}
     start, count, names = running_time(), len(loader), sums_of(task)
     table = np.zeros((-(-count // several.size), 2 + len(names)))  # what each minibatch adds
+    classes = session.dataset.classes if task.name == "classification" else 0
+    classes = classes if classes <= MOST_CLASSES else 0
+    cells = np.zeros((2, classes, classes + 1))  # of roots, and of all vertices
     for number, batch in enumerate(loader):
         if interrupt.number:
             break
@@ -810,6 +882,11 @@ def evaluate(
             loss = float(pushed["loss"].sum(dtype=np.float64))
             part = Totals()
             part.add(task, batch, pushed, loss, session.dataset.labels)
+            label = classes_of(batch.pulls.get(task.label))
+            if classes and label is not None:
+                answer, roots = np.asarray(pushed[task.answer]), batch.roots
+                cells[0] += confusion(label[roots], answer[roots], classes)
+                cells[1] += confusion(label, answer, classes)
             sums = [part.sums.get(name, 0.0) for name in names]
             table[number // several.size] = part.loss, part.graphs, *sums
         elif draws:  # of a minibatch that another process evaluates: they count
@@ -821,4 +898,5 @@ def evaluate(
     # Added up in the order of the minibatches, so that sums are those of one process, bit for bit.
     rows = several.gather(table).swapaxes(0, 1).reshape(-1, table.shape[1])[:count]
     loss, graphs, *sums = reduce(np.add, rows).tolist()
-    return Totals(loss, int(graphs), seconds, dict(zip(names, sums, strict=True)))
+    counted = several.gather(cells).sum(axis=0).astype(np.int64) if classes else None
+    return Totals(loss, int(graphs), seconds, dict(zip(names, sums, strict=True)), counted)

@@ -28,7 +28,14 @@ from vertexrt.api.optimizer import Optimizer
 from vertexrt.cli import run_folder
 from vertexrt.cli.interrupt import Interrupt, Interrupted, discard, say
 from vertexrt.cli.measures import Totals, better, deciding, shown
-from vertexrt.cli.run_folder import LAST, RunFolder, ScalarLog, draw_curve
+from vertexrt.cli.run_folder import (
+    LAST,
+    RunFolder,
+    ScalarLog,
+    draw_confusion,
+    draw_curve,
+    find_checkpoint,
+)
 from vertexrt.cli.session import (
     RunOptions,
     RunSession,
@@ -54,7 +61,7 @@ from vertexrt.cli.session import (
 )
 from vertexrt.config import config
 from vertexrt.engine.lazy import Loss
-from vertexrt.errors import NumericError, ParallelError, UsageError
+from vertexrt.errors import NumericError, ParallelError, UsageError, VertexrtError
 from vertexrt.graph import GraphBatch
 from vertexrt.models.catalogue import is_own
 from vertexrt.parallel import ProcessGroup
@@ -103,7 +110,8 @@ def warm(given: Namespace) -> int:
     first = next(iter(training_loader(session, carried)))
     session.net.step(first, optimizer, outputs=pushes_of_steps(session, carried))
     session.net.sync()
-    evaluate(session, "dev")
+    if "dev" in session.dataset.splits:
+        evaluate(session, "dev")
     say(*device_lines(session))
     say(f"{options.title} is compiled, {perf_counter() - start:.1f} s: {config().cache_dir}")
     return 0
@@ -180,7 +188,7 @@ def _start_or_continue(
             done = f"after {state.epoch} epochs and {state.batch} minibatches"
             reporter.line(f"continuing {folder.path} {done}")
         made = (session, optimizer, average, folder, reporter, interrupt, state, trace, shares)
-        return _train(Training(*made))
+        return _train(Training(*made, new=stored is None))
     finally:
         folder.close()
 
@@ -258,6 +266,10 @@ def _train(training: Training) -> int:
         draw()
         kept = f"The last good checkpoint is {folder.last}." if folder.last.is_file() else ""
         raise type(error)(f"{error} {kept}".rstrip()) from error
+    except VertexrtError:
+        if training.new and not (state.epoch or state.batch):
+            folder.forget()  # nothing was trained: the same words may be given again
+        raise
     draw()
     if training.trace is not None:
         reporter.line(training.trace.report())
@@ -268,18 +280,21 @@ def _train(training: Training) -> int:
     if complete:
         if training.out_of_patience():
             result(f"stopped early: no better dev value for {state.stale} epochs")
-        if folder.best.is_file():
-            session.net.load_state({"parameters": load(folder.best).judged})
+        judged = find_checkpoint(str(folder.path))
+        session.net.load_state({"parameters": load(judged).judged})
+        if judged == folder.best:
             best = shown(state.measure, state.best or 0.0)
             result(f"best dev {best} (epoch {state.best_epoch} of {state.epoch})")
-        graphs = session.dataset.splits.get("test")
-        if graphs is not None and graphs.num_graphs:
-            test = evaluate(session, "test", interrupt, group=group)
-            complete = test is not None  # else a signal came
-            if test is not None:
-                epoch = state.best_epoch or state.epoch
-                folder.append([test.record(session.task, epoch, "test")])
-                result(f"test of that checkpoint: {test.text(session.task)}")
+        split = next((s for s in ("test", "dev") if s in session.dataset.splits), None)
+        if split and session.dataset.splits[split].num_graphs:
+            found = evaluate(session, split, interrupt, group=group)
+            complete = found is not None  # else a signal came
+            if found is not None:
+                if split == "test":
+                    epoch = state.best_epoch or state.epoch
+                    folder.append([found.record(session.task, epoch, "test")])
+                    result(f"test of that checkpoint: {found.text(session.task)}")
+                draw_confusion(folder, found, session.dataset.labels, split)
     if complete:
         result(f"run: {folder.path}")
         own, more = f"--model {named}" if named else "", session.options.epochs * 2
@@ -301,6 +316,7 @@ class Training:
     Attributes:
         average: of the parameters; dev is judged by it, where there is one.
         state: where it stands; changes with every minibatch.
+        new: it does not continue another.
     """
 
     session: RunSession
@@ -312,6 +328,7 @@ class Training:
     state: RunState
     trace: TraceFile | None
     group: ProcessGroup
+    new: bool
 
     def run(self) -> bool:
         """Train until the last epoch, or until the dev value no longer improves.
@@ -387,36 +404,37 @@ class Training:
         return state.batch == len(loader)
 
     def _end_epoch(self) -> bool:
-        """Judge the epoch on dev and write it down; False when interrupted."""
-        state, task = self.state, self.session.task
-        with self.average.in_place() if self.average else nullcontext():
-            dev = evaluate(self.session, "dev", self.interrupt, group=self.group)
-        if dev is None:
-            return False
-        dev.require_finite("dev")
+        """Judge the epoch on dev, where there is one, and write it down; False when interrupted."""
+        state, task, options = self.state, self.session.task, self.session.options
         train, epoch = state.totals, state.epoch + 1
-        measure = deciding(task, dev)
-        value = dev.value(measure)
-        improved = better(measure, value, state.best)
-        if improved:
-            state.measure, state.best, state.best_epoch, state.stale = measure, value, epoch, 0
-        else:
-            state.stale += 1
+        dev, improved, judged = None, False, ""
+        if "dev" in self.session.dataset.splits:
+            with self.average.in_place() if self.average else nullcontext():
+                dev = evaluate(self.session, "dev", self.interrupt, group=self.group)
+            if dev is None:
+                return False
+            dev.require_finite("dev")
+            measure, loss = deciding(task, dev, options.metric), dev.value("loss")
+            value = dev.value(measure)
+            best = None if state.best is None else (state.best, state.best_loss or 0.0)
+            improved = better(measure, (value, loss), best)
+            judged = f"  dev {shown('loss', loss)}"
+            judged += "" if measure == "loss" else f", {shown(measure, value)}"
+            if improved:
+                state.measure, state.best, state.best_loss = measure, value, loss
+                state.best_epoch = epoch
+        state.stale = epoch - state.best_epoch
         state.epoch, state.batch, state.totals = epoch, 0, Totals()
         # In this order a crash in between loses nothing: a resumed run drops lines of epochs that
         # its checkpoint does not know, and writes the same best checkpoint again.
-        trained = train.record(task, epoch, "train") | {
-            "lr": rate_of(self.session.options, epoch - 1)
-        }
-        self.folder.append([trained, dev.record(task, epoch, "dev")])
+        trained = train.record(task, epoch, "train") | {"lr": rate_of(options, epoch - 1)}
+        self.folder.append([trained, *([dev.record(task, epoch, "dev")] if dev else [])])
         if improved:
             self._save(self.folder.best)
         self._save(self.folder.last)
-        judged = "" if measure == "loss" else f", {shown(measure, value)}"
-        losses = (shown("loss", each.value("loss")) for each in (train, dev))
         self.reporter.line(
-            f"epoch {epoch}/{self.session.options.epochs}  train {next(losses)}"
-            f"  dev {next(losses)}{judged}{' (best)' if improved else ''}"
+            f"epoch {epoch}/{options.epochs}  train {shown('loss', train.value('loss'))}"
+            f"{judged}{' (best)' if improved else ''}"
             f"  {train.graphs_per_s():.0f} graphs/s, {train.seconds:.1f} s"
         )
         return True

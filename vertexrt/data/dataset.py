@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -92,12 +93,11 @@ class Vocabulary:
 
     def encode(self, words: Iterable[str]) -> IntArray:
         """Return the number of each word, int32; raises as `index` does."""
-        listed, get = list(words), self._numbers.get
-        numbers = np.array([get(word, 0) for word in listed], np.int32)
-        if self.unknown is None:
-            for at in np.flatnonzero(numbers == 0):
-                self.index(listed[at])
-        return numbers
+        listed = list(words)
+        numbers = [self.find(word) for word in listed]
+        if None in numbers:
+            self.index(listed[numbers.index(None)])
+        return np.array(numbers, np.int32)
 
     def decode(self, numbers: Iterable[int]) -> list[str | None]:
         """Return the word of each number, None for -1.
@@ -116,6 +116,24 @@ class Vocabulary:
         return [self.words[number] if number >= 0 else None for number in given.tolist()]
 
 
+class OpenVocabulary(Vocabulary):
+    """Number words that another vocabulary does not have, too, so that they can be written again.
+
+    `list(numbered)` has the word of each number; those from `len(words)` on are not known.
+    """
+
+    __slots__ = ()
+
+    @property
+    def numbered(self) -> dict[str, int]:
+        """Return the number of each word, in the order of numbers."""
+        return self._numbers
+
+    def find(self, word: str) -> int | None:
+        """Return the number of a word, a new one where it has none."""
+        return self._numbers.setdefault(word, len(self._numbers))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
     """Hold a data set: each split is one graph batch, from which minibatches are taken.
@@ -123,23 +141,30 @@ class Dataset:
     Attributes:
         name: as `load` was asked for it.
         format: what was read or generated, a name of `FORMATS`.
-        splits: "train", "dev" and "test".
+        splits: "train", "dev" and "test", those that there are.
         vocabularies: by pull, what numbers its words.
-        classes: labels of the pull "label"; 0 when there are none.
+        counts: by pull of whole numbers that no vocabulary numbers: the largest and one.
         description: one line on what it is, for people.
+        ids: by split, what the data call each graph; where they do not, None.
     """
 
     name: str
     format: str
     splits: dict[str, GraphBatch]
     vocabularies: Mapping[str, Vocabulary]
-    classes: int
+    counts: Mapping[str, int]
     description: str
+    ids: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     @property
     def vocabulary(self) -> Vocabulary:
         """Return what numbers the words of the pull "word"; of `<unk>` alone, where it has none."""
         return self.vocabularies.get("word") or Vocabulary((UNKNOWN,))
+
+    @property
+    def classes(self) -> int:
+        """Return how many labels the pull "label" has; 0 when there are none."""
+        return len(self.labels) or self.counts.get("label", 0)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -149,5 +174,7 @@ class Dataset:
 
     def sizes(self) -> dict[str, int]:
         """Return the sizes that data decide, by the argument of a model that takes them."""
-        numbered = {f"num_{pull}": len(words) for pull, words in self.vocabularies.items()}
-        return {"vocab": len(self.vocabulary), "classes": self.classes, **numbered}
+        known = {**self.counts, **{pull: len(words) for pull, words in self.vocabularies.items()}}
+        named = {"vocab": known.get("word"), "classes": known.get("label")}
+        found = {**named, **{f"num_{pull}": size for pull, size in known.items()}}
+        return {name: size for name, size in found.items() if size}

@@ -4,12 +4,13 @@ import gzip
 import os
 import re
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from vertexrt.errors import DataError, UsageError, nearest
 
 AnyPath = str | os.PathLike[str]
+STEMS = {"train": ("train",), "dev": ("dev", "valid"), "test": ("test",)}  # of names of files
 WHOLE = "all"  # the split of a file that is not divided
 LARGEST_TEXT = 1 << 30  # bytes; what is packed may be a thousand times as large as its file
 WORD = re.compile(r"[^ \t\r]+")  # of a line, which ends with "\n"; other space is part of a word
@@ -41,44 +42,35 @@ def expanded(given: AnyPath) -> Path:
         ) from error
 
 
-def split_names(
-    ending: str, *, prefixes: Sequence[str] = ("",), dev: Sequence[str] = ("dev",)
-) -> dict[str, list[str]]:
-    """Return the names that the file of each split may have, in the order they are looked for."""
-    stems = {"train": ("train",), "dev": dev, "test": ("test",)}
-    return {
-        split: [
-            f"{prefix}{stem}{ending}{packed}"
-            for prefix in prefixes
-            for stem in known
-            for packed in ("", ".gz")
-        ]
-        for split, known in stems.items()
-    }
-
-
-def split_files(
-    path: Path,
-    names: Mapping[str, Sequence[str]],
-    splits: Sequence[str],
-    optional: Sequence[str] = (),
-) -> dict[str, Path]:
-    """Return the file of each split: the first of its names that the folder holds.
+def files_of(path: Path, endings: Sequence[str], split: str) -> list[Path]:
+    """Return the files of a folder that may be of a split, shortest names first.
 
     Args:
-        path: the folder; of the split `WHOLE`, the file.
-        names: for each split, file names that are accepted.
-        splits: which to find.
-        optional: splits that a folder need not have, unless nothing else is asked for.
-    Raises: DataError, when a split has no file; the text names what is there.
+        endings: of names after `train` and so on, `.gz` aside; `ptb.train.txt` ends in `.txt`.
+    """
+    names = [
+        f"*{stem}{ending}{packed}"
+        for stem in STEMS[split]
+        for ending in endings
+        for packed in ("", ".gz")
+    ]
+    found = [file for name in names for file in path.glob(name) if file.is_file()]
+    return sorted(found, key=lambda file: (len(file.name), file))
+
+
+def split_files(path: Path, endings: Sequence[str], splits: Sequence[str]) -> dict[str, Path]:
+    """Return the file of each split, the first of `files_of`.
+
+    Args:
+        splits: which to find; the folder need not have others than the first.
+    Raises: DataError, when the first has no file; the text names what is there.
     """
     files: dict[str, Path] = {}
     for split in splits:
-        candidates = [path] if split == WHOLE else [path / name for name in names[split]]
-        paths = [file for file in candidates if file.is_file()]
-        if paths:
-            files[split] = paths[0]
-        elif split not in optional or len(splits) == 1:
+        found = files_of(path, endings, split)
+        if found:
+            files[split] = found[0]
+        elif split == splits[0]:
             try:
                 present = sorted(os.listdir(path))
             except OSError as error:
@@ -92,7 +84,7 @@ def split_files(
             raise DataError.at(
                 str(path),
                 f"no file for the split '{split}' (the folder holds {shown or 'nothing'})",
-                f"expected {' or '.join(names[split])}",
+                f"expected {' or '.join(f'*{split}{ending}' for ending in endings)}, or .gz",
                 "add it or give another folder",
             )
     return files

@@ -5,12 +5,14 @@ An edge goes from a child to its parent, as messages do in these libraries.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.data.files import AnyPath, read_file
 from vertexrt.data.records import Examples, ReadOptions, collect
 from vertexrt.errors import DataError, PullError, nearest, one_line
 from vertexrt.graph import InputGraph
@@ -152,6 +154,7 @@ def from_networkx(
                 for (source, name, owner), several in edges.items()
             ],
             "pulls": {owner: _attributes(several, pulls) for owner, several in members.items()},
+            "id": dag.graph.get("id"),
         }
 
     def record(dag: networkx.DiGraph[Any]) -> dict[str, Any]:
@@ -160,10 +163,54 @@ def from_networkx(
             "children": [[child for child, _ in each] for each in slots],
             "pulls": _attributes([given for _, given in dag.nodes(data=True)], pulls),
             "edge_pulls": _attributes([edge for each in slots for _, edge in each], edge_pulls),
+            "id": dag.graph.get("id"),
         }
 
     make = record if types is None else typed_record
     return collect("from_networkx", enumerate(several), options, "graph", make)
+
+
+def read_node_link(path: AnyPath, **options: Unpack[ReadOptions]) -> Examples:
+    """Read graphs of networkx from JSON as `networkx.node_link_data` makes it: one, or a list.
+
+    Attributes of nodes become pulls, those of edges edge pulls, all but `slot`, which numbers the
+    child; where nodes have `type` and edges `relation`, graphs are typed by these. The id of a
+    graph is its attribute `id`.
+
+    Args:
+        path: of a file in UTF-8; a name in .gz is decompressed.
+        options: how words become numbers, see `ReadOptions`.
+    Raises: DataError, GraphError or PullError, as `from_networkx`; DataError, when it is no JSON of
+        that form.
+    """
+    import networkx  # as everywhere: when a graph is converted
+
+    file, text = read_file(path)
+    graphs: list[Any] = []
+    try:
+        found = json.loads(text)
+        for each in found if isinstance(found, list) else [found]:
+            ends = "edges" if "edges" in each else "links"  # of networkx before 3.4
+            graphs.append(networkx.node_link_graph(each, directed=True, edges=ends))
+    except (ValueError, TypeError, KeyError, RecursionError, networkx.NetworkXError) as error:
+        raise DataError.at(
+            file,
+            f"graph {len(graphs)}: {one_line(str(error))}",
+            "expected JSON of networkx.node_link_data, or a list of such objects",
+            "write the file again",
+        ) from error
+    nodes, edges = (
+        sorted({name for *_, given in each for name in given})
+        for each in (
+            [node for dag in graphs for node in dag.nodes(data=True)],
+            [edge for dag in graphs for edge in dag.edges(data=True)],
+        )
+    )
+    typed = "type" in nodes and "relation" in edges
+    left_out = ("slot", "type", "relation") if typed else ("slot",)
+    pulls, edge_pulls = ([n for n in names if n not in left_out] for names in (nodes, edges))
+    types = "type" if typed else None
+    return from_networkx(graphs, pulls, edge_pulls=edge_pulls, types=types, **options)
 
 
 def _attributes(several: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, list[Any]]:

@@ -2,11 +2,13 @@
 
 import inspect
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
+import numpy.typing as npt
 
 from vertexrt.data import generated_graphs, text_formats
 from vertexrt.data.catalogue import catalogue
@@ -16,15 +18,23 @@ from vertexrt.data.files import (
     WHOLE,
     AnyPath,
     expanded,
+    files_of,
     read_text,
     split_files,
-    split_names,
     unknown,
 )
 from vertexrt.data.generated_tags import generate_pairs, generate_tagged
 from vertexrt.data.generated_text import generate_text
-from vertexrt.data.readers import read_jsonl
-from vertexrt.data.records import real_pulls
+from vertexrt.data.graph_libraries import read_node_link
+from vertexrt.data.readers import (
+    columns_of,
+    read_conll,
+    read_conllu,
+    read_jsonl,
+    read_table,
+    read_trees,
+)
+from vertexrt.data.records import Examples, real_pulls
 from vertexrt.data.text_formats import Made
 from vertexrt.data.treebank import generate_treebank
 from vertexrt.errors import DataError, UsageError, nearest
@@ -32,9 +42,12 @@ from vertexrt.graph import GraphBatch
 
 GENERATED = "generated"
 LABEL = "label"  # the pull whose words are classes: all are known
-HELD_OUT = 10  # of so many graphs of a file that is divided, one is for dev and one for test
+HELD_OUT = 0.1  # of the graphs of a file that is divided: for dev, and for test
 SEED = 0  # of the division: the same in every run
 SPLITS = ("train", "dev", "test")
+OF_FILES = ("dev", "test")  # options of all formats that have files
+OF_READERS = ("word", "label", "target", "min_count")  # of all that are read into `Examples`
+_SHARE = re.compile(r"0?\.[0-9]{1,9}|0")
 
 
 class DataFormat(NamedTuple):
@@ -42,37 +55,40 @@ class DataFormat(NamedTuple):
 
     Attributes:
         text: what the graphs are, and in which files; for people.
-        make: makes graphs of the text of each split (see `text_formats`), of JSON lines, or, where
-            there are no files, of a seed (see `generated_graphs`). Its options are keywords.
-        files: names that the file of each split may have; None where it is only generated.
+        make: makes graphs of the text of each split (see `text_formats`), or, where there are no
+            files, of a seed (see `generated_graphs`); or it is a reader of one file, which takes
+            `ReadOptions`. Its options are keywords.
+        endings: of the names of its files; () where it is only generated.
         what: the files hold, for the description of a data set.
         generate: returns the text of each split for a seed, and a description; None where there is
-            no such text. Of a format with files a single file may be a whole data set then.
-        optional: splits that a folder need not have.
+            no such text, and `make` is a reader.
         inside: name of a folder that the files may lie in.
         begins: what tells a file of train of this format by its beginning; None, if nothing does.
+        word, label: of a reader, what the data call the pulls "word" and "label", unless named.
     """
 
     name: str
     text: str
     make: Callable[..., Any]
-    files: Mapping[str, Sequence[str]] | None = None
-    what: str = ""
+    endings: Sequence[str] = ()
+    what: str = "graphs"
     generate: Callable[[int], tuple[Mapping[str, str], str]] | None = None
-    optional: Sequence[str] = ()
     inside: str = ""
     begins: str | None = None
+    word: str = ""
+    label: str = ""
 
     @property
     def options(self) -> list[str]:
         """Return the names of what may be said of it besides where it is."""
         arguments = inspect.signature(self.make).parameters.values()
-        return [each.name for each in arguments if each.kind is each.KEYWORD_ONLY]
+        own = [each.name for each in arguments if each.kind is each.KEYWORD_ONLY]
+        return [*own, *(OF_FILES if self.endings else ()), *(OF_READERS if self.reader else ())]
 
     @property
-    def whole_file(self) -> bool:
-        """Tell whether one file may be a whole data set; then none is generated."""
-        return self.files is not None and self.generate is None
+    def reader(self) -> bool:
+        """Tell whether files are read into `Examples`; then none are generated."""
+        return bool(self.endings) and self.generate is None
 
     def folder(self, path: Path) -> Path:
         """Return the folder with the files, for the one that is named."""
@@ -80,15 +96,27 @@ class DataFormat(NamedTuple):
 
     def fits(self, path: Path) -> bool:
         """Tell whether a folder or file is of this format."""
-        if self.files is None or self.begins is None:
+        if self.begins is None:
             return False
-        if self.whole_file and path.name.endswith((".jsonl", ".jsonl.gz")):
-            return True
-        files = [self.folder(path) / name for name in self.files["train"]]
-        file = next((file for file in files if file.is_file()), None)
-        if file is None or not self.begins:
-            return file is not None
-        return read_text(file).lstrip().startswith(self.begins)
+        found = [path]
+        if path.is_dir():
+            found = files_of(self.folder(path), self.endings, "train")
+        elif not path.name.removesuffix(".gz").endswith(tuple(self.endings)):
+            return False
+        if not found or not self.begins:
+            return bool(found)
+        return read_text(found[0]).lstrip().startswith(self.begins)
+
+
+def _conll(
+    path: Path,
+    names: Mapping[str, str],
+    *,
+    separator: str | None = None,
+    comment: str | None = None,
+    **options: Any,
+) -> Examples:
+    return read_conll(path, columns_of(names), separator=separator, comment=comment, **options)
 
 
 def _generated_text(seed: int) -> tuple[Mapping[str, str], str]:
@@ -98,80 +126,83 @@ def _generated_text(seed: int) -> tuple[Mapping[str, str], str]:
     return {split: each.text for split, each in made.items()}, about
 
 
-def _json_lines(
-    path: Path,
-    splits: Sequence[str],
+def _read(
+    row: DataFormat,
+    files: Mapping[str, Path],
     known: Mapping[str, Vocabulary] | None,
     reals: Sequence[str],
-    *,
-    dev: str | None = None,
-    test: str | None = None,
-    min_count: int = 1,
-) -> tuple[Made, str]:
-    """Make graphs of JSON lines; `read_jsonl` has the schema.
+    labelled: bool,
+    given: dict[str, Any],
+) -> tuple[Made, dict[str, tuple[Any, ...]]]:
+    """Read the file of each split, the first of which numbers words, and says what is real.
 
-    Of one file, a tenth of the graphs, drawn with a fixed seed, is for dev and another for test, as
-    far as the options `dev` and `test` name no files. Vocabularies, and what is real, are those of
-    train unless given. Words of the pull "label" are classes.
-
-    Raises: DataError, when a file cannot be read or is too short to be divided.
+    Returns: the graphs, and what the data call each of them.
     """
-    if WHOLE in splits:
-        files = {WHOLE: path}
-    elif path.is_dir():
-        for option, given in (("dev", dev), ("test", test)):
-            if given is not None:
-                raise DataError.at(
-                    str(path),
-                    f"{option}={given!r} beside a folder",
-                    "the splits that it has",
-                    "leave it out, or name a file as data",
-                )
-        files = split_files(path, _JSONL, [name for name in _JSONL if name in splits], ("test",))
-    else:
-        named = {"train": path, "dev": dev, "test": test}
-        files = {split: Path(file) for split, file in named.items() if file}
+    named = {ours: given.pop(ours, None) for ours in ("word", LABEL, "target")}
+    names = {named["word"] or row.word: "word", named[LABEL] or row.label: LABEL}
+    names[named["target"] or ""] = "target"
+    if not labelled:
+        answers = (named[LABEL] or row.label or LABEL, named["target"] or "target")
+        names |= dict.fromkeys(answers, "")
+    names.pop("", None)
+    reals = [*reals, *(["target"] if named["target"] else [])]
     found: dict[str, GraphBatch] = {}
+    ids: dict[str, tuple[Any, ...]] = {}
     for split, file in files.items():
-        found[split], known = read_jsonl(
-            file, vocabularies=known, labels=[LABEL], reals=reals, min_count=min_count
+        found[split], known, ids[split] = row.make(
+            file, names=names, vocabularies=known, labels=[LABEL], reals=reals, **given
         )
         reals = sorted({*reals, *real_pulls(found[split])})
-    about = f"graphs from {path}"
-    held = [split for split in ("dev", "test") if split not in files]
-    if path.is_file() and WHOLE not in splits and held:
-        found |= _divided(found["train"], held, path)
-        about += f"; held out by lot: a tenth for each of {' and '.join(held)}"
-    known = known or {}
-    classes = len(known.get(LABEL, ()))
-    for batch in found.values():
-        label = batch.pulls.get(LABEL)
-        if LABEL not in known and isinstance(label, np.ndarray) and label.dtype.kind == "i":
-            classes = max(classes, int(label.max(initial=-1)) + 1)
-    return ({split: found[split] for split in splits if split in found}, known, classes), about
+    return (found, known or {}, 0), ids
 
 
-def _divided(graphs: GraphBatch, held: Sequence[str], path: Path) -> dict[str, GraphBatch]:
-    """Return the splits of a file: train, and those to be held out."""
-    count = graphs.num_graphs // HELD_OUT or 1
-    if graphs.num_graphs <= count * len(held):
+def _files_of(
+    row: DataFormat, path: Path, splits: Sequence[str], named: Mapping[str, str]
+) -> tuple[dict[str, Path], dict[str, float]]:
+    """Return the files that are read, by split, and which share of train is that of a split.
+
+    Args:
+        path: of a folder, or of the file of train: a tenth of it is for dev, and for test.
+        named: for dev and test, another file, or the share of train; 0 for none.
+    Raises: DataError, when the folder lacks the first split that is not named.
+    """
+    if WHOLE in splits:
+        return {WHOLE: path}, {}
+    shares = {split: float(text) for split, text in named.items() if _SHARE.fullmatch(text)}
+    files = {split: expanded(text) for split, text in named.items() if split not in shares}
+    if path.is_file():
+        files["train"] = path
+        shares = {split: shares.get(split, HELD_OUT) for split in OF_FILES if split not in files}
+    else:
+        wanted = [split for split in SPLITS if split in splits or (split == "train" and shares)]
+        missing = [split for split in wanted if split not in named]
+        if missing:
+            files |= split_files(row.folder(path), row.endings, missing)
+    shares = {split: share for split, share in shares.items() if share}
+    if not {"train", *shares} & {*splits}:
+        files.pop("train", None)
+        shares = {}
+    read = [split for split in SPLITS if split in files]
+    return {s: files[s] for s in read if s in splits or (s == "train" and shares)}, shares
+
+
+def _divided(
+    count: int, shares: Mapping[str, float], path: Path
+) -> dict[str, npt.NDArray[np.integer]]:
+    """Return the graphs of train, and of the splits that get a share of it, drawn by lot."""
+    counts = {split: int(count * share) or 1 for split, share in shares.items()}
+    if count <= sum(counts.values()):
         raise DataError.at(
             str(path),
-            f"{graphs.num_graphs} graphs to divide into train, {' and '.join(held)}",
+            f"{count} graphs to divide into train, {' and '.join(shares)}",
             "expected more",
-            "add graphs, or name other files with --dev and --test",
+            "add graphs, name other files with --dev and --test, or hold out none: --dev 0",
         )
-    order = np.random.default_rng(SEED).permutation(graphs.num_graphs)
-    cut = [count * number for number in range(len(held) + 1)]
-    parts = {split: order[a : a + count] for split, a in zip(held, cut, strict=False)}
-    return {
-        split: graphs.take(np.sort(part))
-        for split, part in {**parts, "train": order[cut[-1] :]}.items()
-    }
+    order = np.random.default_rng(SEED).permutation(count)
+    *held, train = np.split(order, np.cumsum([*counts.values()]))
+    parts = {"train": train, **dict(zip(shares, held, strict=True))}
+    return {split: np.sort(part) for split, part in parts.items()}
 
-
-_TXT = split_names(".txt")
-_JSONL = split_names(".jsonl")
 
 FORMATS = {
     row.name: row
@@ -180,7 +211,7 @@ FORMATS = {
             "trees",
             "trees in brackets, (4 (2 very) (3 good)), one a line, in train.txt, dev.txt, test.txt",
             text_formats.sentiment,
-            _TXT,
+            (".txt",),
             "sentiment trees",
             lambda seed: (
                 generate_treebank(seed),
@@ -193,25 +224,24 @@ FORMATS = {
             "text",
             "sentences, one a line, in train.txt, valid.txt, test.txt",
             text_formats.sentences,
-            split_names(".txt", prefixes=("ptb.", ""), dev=("valid", "dev")),
+            (".txt",),
             "text",
             _generated_text,
             begins="",
         ),
         DataFormat(
             "tagged",
-            "sentences of word|tag, one a line, in train.txt, dev.txt and perhaps test.txt",
+            "sentences of word|tag, one a line, in train.txt, dev.txt, test.txt; or as conll",
             text_formats.tagged,
-            _TXT,
+            (".txt", *text_formats.OF_COLUMNS),
             "tagged sentences",
             lambda seed: (generate_tagged(seed), "generated sentences"),
-            optional=("test",),
         ),
         DataFormat(
             "pairs",
             "source<TAB>translation, one pair a line, in train.tsv, dev.tsv, test.tsv",
             text_formats.translation,
-            split_names(".tsv"),
+            (".tsv",),
             "pairs of sentences",
             lambda seed: (
                 generate_pairs(seed),
@@ -224,8 +254,46 @@ FORMATS = {
         DataFormat(
             "json-lines",
             "graphs, one a line, in one file or in train.jsonl, dev.jsonl, test.jsonl",
-            _json_lines,
-            _JSONL,
+            read_jsonl,
+            (".jsonl",),
+            begins="",
+        ),
+        DataFormat(
+            "conllu",
+            "dependency trees of CoNLL-U, in one file or in *train.conllu, *dev.conllu, ...",
+            read_conllu,
+            (".conllu",),
+            begins="",
+            word="form",
+        ),
+        DataFormat(
+            "conll",
+            "sentences of a word a line with columns, in one file or in train.conll, ...",
+            _conll,
+            text_formats.OF_COLUMNS,
+            begins="",
+            word="0",
+            label="-1",
+        ),
+        DataFormat(
+            "table",
+            "texts, one a row of a CSV or TSV file whose first row names columns",
+            read_table,
+            (".csv", ".tsv"),
+            begins="",
+        ),
+        DataFormat(
+            "brackets",
+            "trees in brackets over any lines (Penn Treebank), in one file or in train.mrg, ...",
+            read_trees,
+            (".mrg",),
+            begins="",
+        ),
+        DataFormat(
+            "node-link",
+            "graphs of networkx as JSON (node_link_data, or a list), or train.json, ...",
+            read_node_link,
+            (".json",),
             begins="",
         ),
     )
@@ -247,6 +315,11 @@ class LoadOptions(TypedDict, total=False):
     leaves: int | None
     dev: str | None
     test: str | None
+    word: str | None
+    label: str | None
+    target: str | None
+    separator: str | None
+    comment: str | None
 
 
 def load(
@@ -257,22 +330,26 @@ def load(
     splits: Sequence[str] = SPLITS,
     vocabularies: Mapping[str, Vocabulary] | None = None,
     reals: Sequence[str] = (),
+    labelled: bool = True,
     **options: Unpack[LoadOptions],
 ) -> Dataset:
     """Load a data set.
 
     Args:
         data: a name of the catalogue ("generated", "sst", "ptb"), or the path of a folder, which
-            is used as it is, or of a file of JSON lines. A folder that has the name of a data set
+            is used as it is, or of a file, that of train. A folder that has the name of a data set
             is given as "./name".
-        format: a name of `FORMATS`: "trees", "text", "tagged", "pairs",
-            "logic", "circuits", "tree-fc" or "json-lines".
+        format: a name of `FORMATS`: "trees", "text", "tagged", "pairs", "logic", "circuits",
+            "tree-fc", or of a reader: "json-lines", "conllu", "conll", "table", "brackets",
+            "node-link".
         seed: of generated data.
-        splits: which to read; `("all",)` for one file of any format, which is not divided.
+        splits: which to read; those after the first may be missing. `("all",)` for one file, which
+            is not divided.
         vocabularies: by pull, what numbers its words: those of another data set. By default they
             are built of the words of train, which is one of the splits then.
-        reals: json-lines: pulls that are real numbers in another data set, and are so here even
+        reals: readers: pulls that are real numbers in another data set, and are so here even
             where all are whole.
+        labelled: False where the pulls "label" and "target" of readers are left out.
         options:
             binary: trees: two classes, neutral trees left out (False).
             lower: trees: lower-case the words (True); other text is used as it is.
@@ -284,14 +361,19 @@ def load(
             streams: text: parts of it side by side, which are cut into pieces (1).
             layers: text, logic: types of vertices for so many layers; None for one type.
             leaves: tree-fc: leaves of each tree, a power of 2; None for 256.
-            dev, test: json-lines: files of these splits, beside a file of train; by default a
-                tenth of the file for each.
+            dev, test: of files: another file for the split, or the share of train that it gets,
+                such as "0.1"; "0" for none. Of one file it is a tenth, if not said.
+            word, label, target: readers: what the data call these pulls; for "conll" and "tagged"
+                the number of a column, 0 and -1 if not said; of "conllu" the word is "form", of
+                "table" "text".
+            separator: conll, tagged, table: between columns, "tab" for a tabulator.
+            comment: conll, tagged: lines that begin so are skipped.
     Raises: UsageError, on an unknown name, format or option, or an option that the format does not
         have; DataError, when the data cannot be had or read, or are empty.
     """
     row = format_named(format)
     given = _checked(options, row)
-    generated = data == GENERATED and not row.whole_file
+    generated = data == GENERATED and not row.reader
     for split in splits:
         if split not in SPLITS and (split != WHOLE or generated or len(splits) > 1):
             got, expected = f"the splits {', '.join(splits)}", f"some of {', '.join(SPLITS)}"
@@ -299,32 +381,64 @@ def load(
             raise UsageError.at("data", got, expected, action + nearest(split, SPLITS))
     # A path object always means a folder; joined with "." it cannot be taken for a name.
     name = data if isinstance(data, str) else os.path.join(os.curdir, data)
-    path = None if generated else _path(name, row, row.whole_file or WHOLE in splits)
+    named = {split: str(given[split]) for split in OF_FILES if given.get(split) is not None}
+    given = {option: value for option, value in given.items() if option not in OF_FILES}
+    path = None if generated else _path(name, row)
     made: Made
-    if row.files is None:
+    shares: dict[str, float] = {}
+    ids: dict[str, tuple[Any, ...]] = {}
+    if not row.endings:
         made, about = row.make(seed, **given)
-    elif row.whole_file:
-        made, about = row.make(path, splits, vocabularies, reals, **given)
     else:
-        if vocabularies is None and "train" not in splits:
-            raise UsageError.at(
-                "data",
-                f"the splits {', '.join(splits)} without vocabularies",
-                "train among them, whose words are numbered",
-                "add it, or pass them",
-            )
         if path is None:
+            if named:
+                raise UsageError.at(
+                    "data",
+                    f"{' and '.join(named)} for generated data",
+                    "the splits that they have",
+                    "leave it out, or name a file as data",
+                )
             assert row.generate is not None
             texts, about = row.generate(seed)
             sources = {split: (texts[split], f"generated {split} {format}") for split in splits}
         else:
-            folder = row.folder(path)
-            about = f"{row.what} from {folder}"
-            files = split_files(folder, row.files, splits, row.optional)
-            sources = {split: (read_text(file), str(file)) for split, file in files.items()}
-        made = row.make(sources, vocabularies, **given)
+            files, shares = _files_of(row, path, splits, named)
+            about = f"{row.what} from {path if row.reader else row.folder(path)}"
+            if shares and given.get("streams", 1) != 1:
+                raise UsageError.at(
+                    "data",
+                    f"a share of {path} for {' and '.join(shares)}, and streams of text",
+                    "expected files, since graphs are drawn by lot and streams go on",
+                    "name them with --dev and --test",
+                )
+            about += "".join(f"; {share:g} of train for {split}" for split, share in shares.items())
+            if row.reader:
+                made, ids = _read(row, files, vocabularies, reals, labelled, given)
+            else:
+                sources = {split: (read_text(file), str(file)) for split, file in files.items()}
+        if not row.reader:
+            if vocabularies is None and "train" not in sources:
+                raise UsageError.at(
+                    "data",
+                    f"the splits {', '.join(splits)} without vocabularies",
+                    "train among them, whose words are numbered",
+                    "add it, or pass them",
+                )
+            made = row.make(sources, vocabularies, **given)
     found, known, classes = made
-    return Dataset(name, format, found, known, classes, about)
+    counts = {LABEL: classes} if classes and LABEL not in known else {}
+    for batch in found.values():
+        for pull, numbers in batch.pulls.items():
+            if pull not in known and isinstance(numbers, np.ndarray) and numbers.dtype.kind == "i":
+                counts[pull] = max(counts.get(pull, 0), int(numbers.max(initial=-1)) + 1)
+    if shares:
+        assert path is not None
+        whole, ids_of_whole = found["train"], ids.get("train", ())
+        for split, part in _divided(whole.num_graphs, shares, path).items():
+            found[split] = whole.take(part)
+            ids[split] = tuple(ids_of_whole[k] for k in part) if ids_of_whole else ()
+        found = {split: found[split] for split in SPLITS if split in found and split in splits}
+    return Dataset(name, format, found, known, counts, about, ids)
 
 
 def format_named(name: str) -> DataFormat:
@@ -357,12 +471,13 @@ def format_of(data: str) -> str:
             "expected a folder or a file with the data",
             "check the path",
         )
-    rows = [row for row in FORMATS.values() if row.files is not None]
+    rows = [row for row in FORMATS.values() if row.endings]
     for row in rows:
         if row.fits(path):
             return row.name
     expected = "; ".join(f"{row.name}: {row.text}" for row in rows)
-    raise DataError.at("data", f"no data in {path}", f"expected {expected}", "check the path")
+    action = "check the path, or name the format with --format"
+    raise DataError.at("data", f"no data in {path}", f"expected {expected}", action)
 
 
 def _checked(options: LoadOptions, row: DataFormat) -> dict[str, object]:
@@ -382,18 +497,20 @@ def _checked(options: LoadOptions, row: DataFormat) -> dict[str, object]:
                 f"it belongs to the format {' and '.join(owners)}",
                 "leave it out",
             )
+    if found.get("separator") in ("tab", "\\t"):
+        found["separator"] = "\t"
     return found
 
 
 def _not_for(row: DataFormat, got: str) -> UsageError:
     known = ", ".join(entry.name for entry in catalogue(row.name)) or "no name"
-    path = " or the path of a folder" if row.files is not None else ""
+    path = " or the path of a folder" if row.endings else ""
     return UsageError.at("data", got, f"for {row.name} there is {known}", f"give that{path}")
 
 
-def _path(name: str, row: DataFormat, takes_file: bool) -> Path:
-    """Return the folder, or the file where one is taken, that a name or a path stands for."""
-    if row.files is None:
+def _path(name: str, row: DataFormat) -> Path:
+    """Return the folder, or the file, that a name or a path stands for."""
+    if not row.endings:
         raise _not_for(row, f"'{name}'")
     of_name = {entry.name: entry.format for entry in catalogue()}
     if name in of_name:
@@ -402,15 +519,12 @@ def _path(name: str, row: DataFormat, takes_file: bool) -> Path:
         return fetch(name)
     path = expanded(name)
     # They are False, too, where the system refuses such a name.
-    if os.path.isdir(path) or (takes_file and os.path.isfile(path)):
+    if os.path.isdir(path) or os.path.isfile(path):
         return path
     known = [entry.name for entry in catalogue(row.name)]
-    if os.path.exists(path):
-        got, expected = f"{path} is a file", "expected a folder"
-        action = "give the folder it is in"
-    elif os.sep in name or name.startswith(".") or not known:
-        wanted = "a folder or a file" if takes_file else "a folder"
-        got, expected = f"there is no {path}", f"expected {wanted} with the data"
+    if os.path.exists(path) or os.sep in name or name.startswith(".") or not known:
+        got = f"{path} is neither" if os.path.exists(path) else f"there is no {path}"
+        expected = "expected a folder or a file with the data"
         action = "check the path"
     else:
         got = f"'{name}' is neither a data set nor a folder"

@@ -4,15 +4,18 @@ JSON lines have a record a line (see `records`), which may be written, too. Tree
 those of the Penn Treebank, `(S (NP (DT the) (NN cat)) (VP (VBZ sleeps)))`, over one or several
 lines, in a bracket without a label or not; the Stanford Sentiment Treebank is written so too, with
 whole numbers for labels; and those of nltk. Sentences have columns: CoNLL, CoNLL-U with its heads,
-and `word|tag` as WikiNER has it.
+and `word|tag` as WikiNER has it. Tables (CSV, TSV) have a text a row.
 """
 
+import csv
 import gzip
+import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
@@ -21,7 +24,7 @@ import numpy.typing as npt
 from vertexrt.data.dataset import Vocabulary
 from vertexrt.data.files import WORD, AnyPath, expanded, read_file
 from vertexrt.data.records import LARGEST, Examples, ReadOptions, collect
-from vertexrt.errors import DataError, UsageError
+from vertexrt.errors import DataError, UsageError, nearest
 from vertexrt.graph import GraphBatch, InputGraph, PullValue, Rows
 from vertexrt.graph.networks import values_of
 from vertexrt.plain_files import write_atomically
@@ -369,6 +372,8 @@ _CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "de
 
 _PULLED = tuple(name for name in _CONLLU if name not in ("id", "head"))
 _NO_WORD = re.compile(r"[0-9]+[-.][0-9]+")  # the id of a range of words, or of an empty node
+_COLUMN = re.compile("-?[0-9]{1,4}")
+_SENT_ID = re.compile(r"# *sent_id *= *(.*?)\s*")
 
 Words = dict[str, list[str | None]]  # of a sentence: by column, the value of each word
 Record = Callable[[Words], Fields]
@@ -418,7 +423,7 @@ def read_conll(
                 "correct it",
             )
     file, text = read_file(path)
-    sentences = _sentences(file, text, columns, separator, comment)
+    sentences = column_sentences(file, text, columns, separator, comment)
     return collect(file, sentences, options, make=record)
 
 
@@ -460,10 +465,10 @@ def read_conllu(
     Args:
         path: of a file in CoNLL-U; a name in .gz is decompressed. Ranges of words (`3-4`) and empty
             nodes (`8.1`) are left out.
-        pulls: columns to pull: form, lemma, upos, xpos, feats, deprel, deps, misc. `_` is no value,
-            but in `form`.
+        pulls: columns to pull, besides those that `names` names: form, lemma, upos, xpos, feats,
+            deprel, deps, misc. `_` is no value, but in `form`.
         options: how words become numbers, see `ReadOptions`.
-    Returns: a graph for each sentence, words in their order.
+    Returns: a graph for each sentence, words in their order; its id is `# sent_id = ...`.
     Raises: DataError or GraphError, with file and line, when a line has not ten columns, the words
         of a sentence are not numbered 1, 2, ..., a head is none of them, or heads form a cycle.
     """
@@ -474,9 +479,19 @@ def read_conllu(
             f"expected a list of {', '.join(_PULLED)}",
             "correct it",
         )
+    named = [name for name, ours in (options.get("names") or {}).items() if ours]
+    for name in named:
+        if name not in _PULLED:
+            raise UsageError.at(
+                "read_conllu",
+                f"no column '{name}'",
+                f"the columns are {', '.join(_PULLED)}",
+                f"name one of these.{nearest(name, _PULLED)}",
+            )
+    pulls = list(dict.fromkeys([*pulls, *named]))
     file, text = read_file(path)
     numbers = {name: number for number, name in enumerate(_CONLLU)}
-    sentences = _sentences(file, text, numbers, "\t", "#", numbered=True)
+    sentences = column_sentences(file, text, numbers, "\t", "#", numbered=True)
     return collect(file, sentences, options, make=partial(_dependencies, pulls))
 
 
@@ -497,7 +512,8 @@ def _dependencies(pulls: Sequence[str], words: Words) -> Fields:
     given = {
         name: [None if x == "_" and name != "form" else x for x in words[name]] for name in pulls
     }
-    return {"vertices": len(at), "edges": edges, "pulls": given}
+    called = words["sent_id"][0]
+    return {"vertices": len(at), "edges": edges, "pulls": given, "id": called}
 
 
 def _are_all(kind: type, given: object) -> bool:
@@ -506,7 +522,7 @@ def _are_all(kind: type, given: object) -> bool:
     return listed and all(isinstance(each, kind) for each in given)  # type: ignore[attr-defined]
 
 
-def _sentences(
+def column_sentences(
     file: str,
     text: str,
     columns: Mapping[str, int],
@@ -519,11 +535,14 @@ def _sentences(
 
     Args:
         numbered: words of CoNLL-U: ranges of them and empty nodes are left out, and the columns and
-            numbers of others are checked.
+            numbers of others are checked; "sent_id" has what the sentence is called.
     """
     first, rows = 0, list[list[str]]()
+    sent_id: str | None = None
     for number, line in enumerate([*text.split("\n"), ""], 1):
         if comment is not None and line.startswith(comment):
+            named = _SENT_ID.fullmatch(line)
+            sent_id = named[1] if named else sent_id
             continue
         row: list[str] = WORD.findall(line)
         if row[:1] == ["-DOCSTART-"]:
@@ -535,7 +554,9 @@ def _sentences(
         where = f"{file}, line {number}"
         if not row:
             if rows:
-                yield first, {name: [row[k] or None for row in rows] for name, k in columns.items()}
+                words = {name: [row[k] or None for row in rows] for name, k in columns.items()}
+                yield first, {**words, "sent_id": [sent_id]} if numbered else words
+                sent_id = None
             rows = []
             continue
         first = first if rows else number
@@ -557,6 +578,24 @@ def _sentences(
         rows.append(row)
 
 
+def columns_of(names: Mapping[str, str]) -> dict[str, int]:
+    """Return the columns of pulls, by what they are called.
+
+    Args:
+        names: by the number of a column, from 0, from the right if negative, a pull; "" for none.
+    Raises: UsageError, when one is no number.
+    """
+    for column, ours in names.items():
+        if ours and not _COLUMN.fullmatch(column):
+            raise UsageError.at(
+                "data",
+                f"the column '{column}'",
+                "expected its number, from 0, or from the right, -1",
+                "correct it",
+            )
+    return {ours: int(column) for column, ours in names.items() if ours}
+
+
 def tagged_sentences(
     file: str, text: str, fields: Sequence[str], separator: str
 ) -> Iterator[tuple[int, Words]]:
@@ -574,3 +613,69 @@ def tagged_sentences(
         if words:
             columns = zip(*words, strict=True)
             yield number, {n: list(c) for n, c in zip(fields, columns, strict=True)}
+
+
+def read_table(
+    path: AnyPath, *, separator: str | None = None, **options: Unpack[ReadOptions]
+) -> Examples:
+    """Read a table whose first row names its columns: CSV, or TSV where the name says so.
+
+    Args:
+        path: of a text file in UTF-8; a name in .gz is decompressed.
+        separator: between columns.
+        options: how words become numbers, see `ReadOptions`.
+    Returns: a graph for each row; its id is the column "id". The words of the column that `names`
+        calls "word", or "text", stand between spaces and are a chain; values of other columns
+        belong to the last word. Without such a column a row is one vertex. A column where all
+        values are numbers has numbers; an empty one is no value.
+    Raises: DataError, with file and line, when a row has not the columns of the first, or no word.
+    """
+    file, content = read_file(path)
+    delimiter = separator or ("\t" if ".tsv" in Path(file).suffixes else ",")
+    table = csv.reader(io.StringIO(content, newline=""), delimiter=delimiter, strict=True)
+    try:
+        names = next(table, [])
+        rows = [(table.line_num, row) for row in table if row]
+    except csv.Error as error:
+        where = f"{file}, line {table.line_num}"
+        raise DataError.at(where, str(error), "expected a row of a table", "correct it") from error
+    given, ours = options.get("vocabularies") or {}, dict(options.get("names") or {})
+    text = next((name for name, pull in ours.items() if pull == "word"), "text")
+    if text in names:
+        ours[text] = "word"
+    kinds = {}
+    for at, name in enumerate(names):
+        if name not in (text, "id"):
+            numbered = given.get(ours.get(name, name)) is not None
+            kinds[name] = str if numbered else _kind_of(row[at : at + 1] for _, row in rows)
+
+    def record(row: list[str]) -> Fields:
+        if len(row) != len(names):
+            raise DataError.at(
+                "",
+                f"a row of {len(row)} columns",
+                f"the first row names {len(names)}: {', '.join(names):.100}",
+                "correct it, or name the --separator",
+            )
+        values = dict(zip(names, row, strict=True))
+        words = WORD.findall(values.get(text, "-").replace("\n", " "))
+        if not words:
+            raise DataError.at("", f"no word in '{text}'", "expected one", "remove the row")
+        last = {name: kind(values[name]) if values[name] else None for name, kind in kinds.items()}
+        pulls = {name: [*[None] * (len(words) - 1), value] for name, value in last.items()}
+        pulls |= {text: words} if text in values else {}
+        return {"chain": len(words), "pulls": pulls, "id": values.get("id")}
+
+    return collect(file, rows, {**options, "names": ours}, make=record)
+
+
+def _kind_of(values: Iterable[list[str]]) -> type:
+    """Return what all values of a column are: whole numbers, numbers or words."""
+    present = [value for several in values for value in several if value]
+    if all(map(_WHOLE.fullmatch, present)):
+        return int
+    try:
+        np.array(present, np.float64)
+    except ValueError:
+        return str
+    return float

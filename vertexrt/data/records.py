@@ -55,10 +55,12 @@ class Examples(NamedTuple):
     Attributes:
         batch: all graphs of the file, in its order.
         vocabularies: by pull, what numbers its words; pass them on to read other files.
+        ids: what the data call each graph; None where they do not.
     """
 
     batch: GraphBatch
     vocabularies: dict[str, Vocabulary]
+    ids: tuple[Any, ...]
 
 
 def real_pulls(batch: GraphBatch) -> list[str]:
@@ -81,6 +83,8 @@ class ReadOptions(TypedDict, total=False):
         reals: pulls that are real numbers even where a file has whole ones only, or none.
         min_count: when a vocabulary is built, words that are rarer count as `<unk>` (1).
         dtype: of real numbers and vectors, float32 (the default) or float64.
+        names: by a name of the data the one that its pull gets, "" to leave it out. A pull that
+            has such a name in the data already is left out, too.
     """
 
     vocabularies: Mapping[str, Vocabulary | None] | None
@@ -88,6 +92,7 @@ class ReadOptions(TypedDict, total=False):
     reals: Sequence[str]
     min_count: int
     dtype: npt.DTypeLike
+    names: Mapping[str, str]
 
 
 _DEFAULTS: ReadOptions = {
@@ -96,6 +101,7 @@ _DEFAULTS: ReadOptions = {
     "reals": (),
     "min_count": 1,
     "dtype": np.float32,
+    "names": {},
 }
 
 
@@ -113,6 +119,7 @@ def _checked(options: ReadOptions) -> ReadOptions:
         ("reals", _are_names(given["reals"]), "a list of names of pulls"),
         ("min_count", is_whole(given["min_count"]), "a whole number"),
         ("dtype", real in ("float32", "float64"), "float32 or float64"),
+        ("names", isinstance(given["names"], Mapping), "a dict of names to names"),
     ):
         if not fits:
             raise UsageError.at(
@@ -145,12 +152,15 @@ def collect(
         is none.
     """
     options = _checked(options)
-    vertices = _Columns(file, unit, "pull", "vertices")
+    vertices = _Columns(file, unit, "pull", "vertices", options["names"])
     edges = _Columns(file, unit, "edge pull", "edges")
     graphs: list[InputGraph] = []
+    ids: list[Any] = []
     for number, given in records:
         try:
-            graph = _add(given if make is None else make(given), number, vertices, edges)
+            record: Any = given if make is None else make(given)
+            graph = _add(record, number, vertices, edges)
+            ids.append(record.get("id"))
             typed = graph.types is not None
             if graphs and typed == (graphs[0].types is None):
                 raise _wrong(
@@ -163,6 +173,15 @@ def collect(
         graphs.append(graph)
     if not graphs:
         raise DataError.at(file, "no graph", "expected at least one", "add examples")
+    read = sorted({name for _, names in vertices.owners.values() for name in names})
+    for name, ours in options["names"].items():
+        if ours not in ("", name) and name not in read:
+            raise DataError.at(
+                file,
+                f"no pull '{name}'",
+                f"the data have {', '.join(read) or 'no pulls'}",
+                f"name one of these as the {ours}.{nearest(name, read)}",
+            )
     for name in edges.by_name.keys() & vertices.by_name.keys():
         raise DataError.at(
             file, f"'{name}' is a pull and an edge pull", "a name for each", "rename one"
@@ -177,7 +196,7 @@ def collect(
     order = np.concatenate(edges.order)
     of_edges = ordered_pulls(given, order)
     arrays = batch.graph_ptr, batch.child_ptr, batch.child
-    return Examples(GraphBatch(*arrays, found, batch.types, of_edges), vocabularies)
+    return Examples(GraphBatch(*arrays, found, batch.types, of_edges), vocabularies, tuple(ids))
 
 
 def _wrong(got: str, expected: str, action: str) -> DataError:
@@ -321,6 +340,7 @@ class _Columns:
     Attributes:
         file, unit: for messages, as of `collect`.
         what, of: what a column is called, and what has its values.
+        names: as of `ReadOptions`.
         count: vertices, or edges, so far.
         by_name: their values, None where there is none; it may be shorter than `count`.
         firsts, lines: of those that were added together, the first one and the line.
@@ -332,6 +352,7 @@ class _Columns:
     unit: str
     what: str
     of: str
+    names: Mapping[str, str] = field(default_factory=dict)
     count: int = 0
     by_name: dict[str, list[Any]] = field(default_factory=dict)
     firsts: list[int] = field(default_factory=list)
@@ -348,7 +369,11 @@ class _Columns:
                     f"expected one for each of {size} {self.of}",
                     "correct it",
                 )
-            column = self.by_name.setdefault(name, [])
+            taken = name not in self.names and name in self.names.values()
+            ours = "" if taken else self.names.get(name, name)
+            if not ours:
+                continue
+            column = self.by_name.setdefault(ours, [])
             column += [None] * (self.count - len(column))
             column += given
         self.firsts.append(self.count)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from vertexrt.data.dataset import END, UNKNOWN, Vocabulary
 from vertexrt.data.files import WORD
-from vertexrt.data.readers import tagged_sentences
+from vertexrt.data.readers import column_sentences, columns_of, tagged_sentences
 from vertexrt.data.typed import chain_pairs, pairs, ptr_of, stacked, typed_batch
 from vertexrt.errors import DataError, UsageError
 from vertexrt.graph import GraphBatch, parse_brackets
@@ -22,8 +22,9 @@ from vertexrt.graph import GraphBatch, parse_brackets
 IntArray = npt.NDArray[np.integer]
 Sources = Mapping[str, tuple[str, str]]  # by split
 Vocabularies = Mapping[str, Vocabulary]
-Made = tuple[dict[str, GraphBatch], Vocabularies, int]
+Made = tuple[dict[str, GraphBatch], Vocabularies, int]  # the last: classes
 
+OF_COLUMNS = (".conll", ".bio", ".iob2")  # names of files with a word a line end so
 LABELS = 5  # of sentiment
 _BINARY = np.array([0, 0, -1, 1, 1], np.int32)  # negative, (neutral: absent), positive
 
@@ -198,8 +199,14 @@ def tagged(
     crf: bool = False,
     letters: bool = True,
     min_count: int = 1,
+    word: str | None = None,
+    label: str | None = None,
+    separator: str | None = None,
+    comment: str | None = None,
 ) -> Made:
     """Read one sentence a line whose words are to be tagged: `word|tag` between spaces, as WikiNER.
+
+    Or a word a line, with columns, where the file's name says so, or a column is named.
 
     They become graphs of vertex types: words read from both ends, and their letters. Pulls "word",
     "label" and, for letters, "letter"; a label that is not known counts as none.
@@ -211,11 +218,18 @@ def tagged(
         letters: give the types of letters, too. Words are in lower case then: their letters tell
             the case.
         min_count: words of train that are rarer count as `<unk>`; so do words not in train.
+        word, label: numbers of columns: 0, and the last one; separator, comment: of `read_conll`.
     Raises: DataError with file, line and word, when a word has no tag; without a sentence.
     """
+    named = columns_of({word or "0": "word", label or "-1": "label"})
+    in_columns = word is not None or label is not None
     split_of: dict[str, tuple[IntArray, list[str], list[str]]] = {}  # words and tags
     for split, (text, file) in sources.items():
-        found = [words for _, words in tagged_sentences(file, text, ("word", "label"), "|")]
+        if in_columns or file.removesuffix(".gz").endswith(OF_COLUMNS):
+            made = column_sentences(file, text, named, separator, comment)
+        else:
+            made = tagged_sentences(file, text, ("word", "label"), "|")
+        found = [sentence for _, sentence in made]
         if not found:
             raise DataError.at(file, "no sentence", "expected at least one", "add sentences")
         sizes = np.array([len(row["word"]) for row in found])
@@ -233,8 +247,8 @@ def tagged(
     splits, letters = {}, "letter" in known
     for split, (sizes, words, tags) in split_of.items():
         numbers = [known["label"].find(tag) for tag in tags]
-        label = np.array([-1 if number is None else number for number in numbers], np.int32)
-        word = known["word"].encode(each.lower() if letters else each for each in words)
+        classes = np.array([-1 if number is None else number for number in numbers], np.int32)
+        spelt_so = known["word"].encode(each.lower() if letters else each for each in words)
         vertices = np.arange(len(words))
         same = pairs(vertices, vertices)
         onward, backward = chain_pairs(sizes), chain_pairs(sizes, backward=True)
@@ -248,7 +262,7 @@ def tagged(
             ("left", "left", classifier): same,
             ("right", "right", classifier): same,
         }
-        pulls = {"word": {"word": word}, "tag": {"label": label}}
+        pulls = {"word": {"word": spelt_so}, "tag": {"label": classes}}
         if crf:
             types["scores"] = sizes
             edges["tag", "before", "tag"] = onward

@@ -90,11 +90,15 @@ class ModelSpec(NamedTuple):
             if name in chosen or argument.default is not argument.empty:
                 continue
             if name not in sizes:
+                pulls = sorted({pull for batch in dataset.splits.values() for pull in batch.pulls})
+                decided = (
+                    f"one that the data decide: {', '.join(sizes)} (they pull {', '.join(pulls)})"
+                )
                 raise UsageError.at(
                     self.title,
                     f"nothing says what the argument '{name}' is",
-                    f"a default, or one that the data decide: {', '.join(sizes)}",
-                    f"give it: --set {name}=VALUE",
+                    f"a default, or {decided}",
+                    f"give it: --set {name}=VALUE, or name the pull with --label or --word",
                 )
             chosen[name] = sizes[name]
         return getattr(import_module(self.module), self.title)(**chosen)  # type: ignore[no-any-return]

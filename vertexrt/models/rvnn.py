@@ -1,5 +1,7 @@
 """A recursive neural network: one layer composes the vectors of two phrases."""
 
+from collections.abc import Sequence
+
 import vertexrt as vrt
 from vertexrt import nn
 
@@ -14,14 +16,22 @@ class RvNN(vrt.VertexFunction):
     Args:
         vocab: words; hidden: elements; classes: labels.
         dropout: share of zeros in the words and in the classifier's input.
+        class_weights: of the loss.
     """
 
-    def __init__(self, vocab: int, hidden: int, classes: int, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        vocab: int,
+        hidden: int,
+        classes: int,
+        dropout: float = 0.0,
+        class_weights: Sequence[float] | None = None,
+    ) -> None:
         super().__init__(arity=2, state={"h": hidden})
         self.embedding = vrt.Parameter((vocab, hidden), init=vrt.init.normal(0.1))
         self.compose = nn.Linear(2 * hidden, hidden)
         self.out = nn.Linear(hidden, classes)
-        self.dropout = dropout
+        self.dropout, self.class_weights = dropout, class_weights
 
     def forward(self) -> None:
         """Compute one vertex."""
@@ -30,4 +40,6 @@ class RvNN(vrt.VertexFunction):
         h = word + self.present(0) * vrt.tanh(self.compose(both))
         self.scatter(h=h)
         logits = self.push("logits", self.out(vrt.random.dropout(h, self.dropout)))
-        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
+        self.push(
+            "loss", vrt.losses.cross_entropy(logits, self.pull("label"), weights=self.class_weights)
+        )

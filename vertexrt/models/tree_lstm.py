@@ -1,5 +1,7 @@
 """Tree-LSTM with a sentiment label at every vertex."""
 
+from collections.abc import Sequence
+
 import vertexrt as vrt
 
 
@@ -13,6 +15,7 @@ class TreeLSTM(vrt.VertexFunction):
         vocab: words; embed, hidden: elements; classes: labels.
         arity: largest number of children.
         dropout: share of zeros in the classifier's input and in the embeddings.
+        class_weights: of the loss.
     """
 
     def __init__(
@@ -23,9 +26,10 @@ class TreeLSTM(vrt.VertexFunction):
         classes: int,
         arity: int = 2,
         dropout: float = 0.0,
+        class_weights: Sequence[float] | None = None,
     ) -> None:
         super().__init__(arity=arity, state={"c": hidden, "h": hidden})
-        self.dropout = dropout
+        self.dropout, self.class_weights = dropout, class_weights
         self.embedding = vrt.Parameter((vocab, embed), init=vrt.init.normal(0.1))
         self.w = vrt.Parameter((4 * hidden, embed))  # i, f, o, u
         self.u_iou = vrt.Parameter((3 * hidden, hidden))
@@ -46,4 +50,6 @@ class TreeLSTM(vrt.VertexFunction):
         h = vrt.sigmoid(x_o + u_o) * vrt.tanh(c)
         self.scatter(c=c, h=h)
         logits = self.push("logits", self.v @ vrt.random.dropout(h, self.dropout))
-        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
+        self.push(
+            "loss", vrt.losses.cross_entropy(logits, self.pull("label"), weights=self.class_weights)
+        )
