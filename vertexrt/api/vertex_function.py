@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from vertexrt.api.trace import (
     CHILDREN,
@@ -20,6 +20,7 @@ from vertexrt.api.trace import (
 )
 from vertexrt.checks import is_whole
 from vertexrt.errors import FieldError, TraceError, nearest
+from vertexrt.instead import INSTEAD, no_name
 from vertexrt.ir.builder import Builder, Operators, Value
 from vertexrt.ir.join import join_programs
 from vertexrt.ir.passes.simplify import simplify
@@ -148,6 +149,15 @@ class VertexFunction:
         parameters = {id(p): p for _, p in parameters_of(self)}.values()
         count = sum(math.prod(p.shape) for p in parameters)
         return f"{name}(arity={self.arity}, state={self.state}, {count:,} parameters)"
+
+    if not TYPE_CHECKING:  # type checkers know what there is
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name in INSTEAD["function"]:
+                raise no_name("function", name, dir(type(self)))
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
+            )
 
     def forward(self) -> None:
         """Compute one vertex. Overridden by the user."""

@@ -44,6 +44,7 @@ from vertexrt.graph.pulls import (
     taken_rows,
 )
 from vertexrt.graph.types import VertexTypes, check_types, join_types, read_typed, unknown_type
+from vertexrt.instead import instead
 
 if TYPE_CHECKING:
     import networkx
@@ -80,6 +81,9 @@ class _Graphs:
     pulls: Mapping[str, PullValue] = handed_out(lambda graphs: Pulls(pulls_of(graphs)))
     types: VertexTypes | None = handed_out(lambda graphs: fields_of(graphs).types)
     edge_pulls: Mapping[str, PullValue] = handed_out(lambda graphs: Pulls(edge_pulls_of(graphs)))
+
+    if not TYPE_CHECKING:  # type checkers know what there is
+        __getattr__ = instead("graph")
 
     def _check(
         self, where: str, graph_ptr: Any, child_ptr: Any, child: Any, pulls: Any, types: Any,
