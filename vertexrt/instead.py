@@ -12,6 +12,11 @@ _STEP = "loss = net.step(batch, optimizer), which goes forward and back and upda
 _COMPILED = "net = vrt.compile(function): a network"
 _ON_DEVICE = "vrt.compile(function, device=..., dtype=...)"
 _LAYER = "vt.LSTM, vt.GRU or vt.RNN over whole sequences, or torch.nn's cell in a loop of yours"
+# Functions that have the name that NumPy or PyTorch gives them.
+SAME = (
+    "abs argmax exp floor log log_softmax logsumexp max mean relu sigmoid softmax split sqrt sum "
+    "tanh"
+)
 # By what users call the object, and by name; "" is for all others.
 INSTEAD: dict[str, dict[str, str]] = {
     "net": {
@@ -68,6 +73,29 @@ INSTEAD: dict[str, dict[str, str]] = {
         "edges": "graph.num_edges, or graph.to_networkx()",
         "batch_size": "graph.num_graphs",
     },
+    "x": {
+        **{name: f"vrt.{name}(x)" for name in SAME.split()},
+        **dict.fromkeys(("maximum", "minimum", "dot"), "vrt.maximum, vrt.minimum or vrt.dot(x, y)"),
+        **dict.fromkeys(("concatenate", "cat", "hstack", "append"), "vrt.concat(x, y)"),
+        **dict.fromkeys(("matmul", "mm", "mv", "linear", "einsum"), "w @ x + b, of parameters"),
+        **dict.fromkeys(("T", "t", "transpose"), "w.T @ x, of a parameter"),
+        **dict.fromkeys(
+            ("view", "reshape", "unsqueeze", "squeeze", "flatten"),
+            "x as it is: values are of one vertex and have no batch axis",
+        ),
+        **dict.fromkeys(("size", "dim", "ndim"), "x.shape"),
+        **dict.fromkeys(("item", "numpy", "tolist"), "self.push(name, x), then net(batch)[name]"),
+        **dict.fromkeys(("data", "grad", "weight"), "net.parameters[name] or net.gradients[name]"),
+        "detach": "vrt.stop_gradient(x)",
+        "clamp": "vrt.clip(x, low, high)",
+        "where": "vrt.where(mask, x, y)",
+        "stack": "vrt.stack(a, b)",
+        "dropout": "vrt.random.dropout(x, p)",
+        "cross_entropy": "vrt.losses.cross_entropy(x, label)",
+        "mse_loss": "vrt.losses.squared_error(x, y)",
+        "embedding": "vrt.embed(w, index)",
+        "": "vrt.sum(x), vrt.concat(x, y) and so on; constants are frozen parameters",
+    },
     "vrt": {
         **dict.fromkeys(("no_grad", "inference_mode"), "net(batch), which keeps nothing"),
         **dict.fromkeys(("tensor", "array"), "self.pull(name, shape), or vrt.Parameter(shape)"),
@@ -105,6 +133,12 @@ INSTEAD: dict[str, dict[str, str]] = {
 }
 
 
+def in_place(owner: str, name: str) -> str:
+    """Return what to write in place of a name; "" where nothing is known."""
+    table = INSTEAD.get(owner, {})
+    return table.get(name) or table.get("", "")
+
+
 def no_name(owner: str, name: str, names: Iterable[str]) -> AttributeError:
     """Return the error for a name that there is not.
 
@@ -115,8 +149,7 @@ def no_name(owner: str, name: str, names: Iterable[str]) -> AttributeError:
     if name.startswith("_"):  # what Python and its libraries look for
         return AttributeError(name)
     known = [each for each in names if not each.startswith("_")]
-    table, expected = INSTEAD.get(owner, {}), "a name that it has"
-    found = table.get(name) or table.get("")
+    expected, found = "a name that it has", in_place(owner, name)
     if not found and len(known) <= MOST_LISTED:
         expected = f"one of {', '.join(known)}"
     action = f"write {found}" if found else f"correct the name.{nearest(name, known)}"

@@ -87,7 +87,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "a value that outlived its forward": (lambda: left_over() + 1.0, "outlived its forward()"),
     "a comparison outside of forward": (
         lambda: vrt.Parameter((3,)) == 1.0,
-        "[trace] an operation on parameters runs outside of forward()",
+        "[trace] an operation of vertexrt runs outside of forward()",
     ),
     "another function's gather": (
         traced(lambda f: WithBody().gather(0)),

@@ -54,6 +54,7 @@ from vertexrt.errors import (
     CheckpointError,
     PullError,
     UsageError,
+    nearest,
 )
 from vertexrt.graph import GraphBatch, Rows
 from vertexrt.graph.batch import edge_pulls_of, pulls_of, source_of, take_unread, with_values

@@ -5,6 +5,7 @@ The four functions gather, scatter, pull and push are those of Cavs (section 3.1
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
@@ -386,7 +387,9 @@ class VertexFunction:
                 "push",
                 f"name {name!r} a second time at {user_line()}",
                 "a name of its own for each push",
-                "rename one of them",
+                "add them, and push the sum: only 'loss' is minimised"
+                if name == "loss"
+                else "rename one of them",
             )
         trace.pushed.add(name)
         value = b.lift(value)
@@ -478,6 +481,14 @@ def trace_in(function: VertexFunction, names: NetworkNames | None = None) -> tup
     else:
         called = names.states[id(function)]
         params = {names.parameters[id(p)]: p for _, p in parameters_of(function)}
+    given = inspect.signature(function.forward)
+    if any(each.default is each.empty and each.kind < 2 for each in given.parameters.values()):
+        raise TraceError.at(  # the kinds from 2 on need no argument
+            "trace",
+            f"{type(function).__name__}.forward{given} takes arguments",
+            "forward(self)",
+            "read what a vertex is given by self.pull(name, shape)",
+        )
     trace = Trace(function, called, function.arity, names)
     with trace:
         function.forward()
@@ -500,7 +511,7 @@ def trace_in(function: VertexFunction, names: NetworkNames | None = None) -> tup
             "push",
             "forward() pushes nothing",
             "at least one push",
-            "call self.push(name, value) there",
+            "write self.push('h', h): what forward() returns is not read",
         )
     state = {_field(function, trace, name): size for name, size in function.state.items()}
     return simplify(trace.program(params, state)), trace
