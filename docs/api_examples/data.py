@@ -100,3 +100,9 @@ for minibatch in loader:
 resumed = vrt.data.Loader(batch, batch_size=1, seed=3)
 resumed.load_state(loader.state())
 assert resumed.epoch == 1
+
+#: vrt.data.edges
+edges = vrt.data.edges
+assert edges.chain(3).tolist() == [[0, 1], [1, 2]]
+assert edges.ends([2, 1]).tolist() == [[1, 0], [2, 1]]
+assert edges.rounds([(0, 1), (1, 0)], 2, times=1).tolist() == [[0, 3], [1, 2]]

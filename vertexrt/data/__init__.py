@@ -1,5 +1,6 @@
 """Data sets: readers, generated data, download with a checksum, and minibatches."""
 
+from vertexrt.data import edges
 from vertexrt.data.catalogue import catalogue
 from vertexrt.data.dataset import Dataset, Vocabulary
 from vertexrt.data.embeddings import Embeddings, read_embeddings
@@ -25,6 +26,7 @@ __all__ = [
     "Loader",
     "Vocabulary",
     "catalogue",
+    "edges",
     "from_dgl",
     "from_networkx",
     "from_nltk",

@@ -247,7 +247,8 @@ class InputGraph(_Graphs):
             sizes: name of a vertex type -> how many vertices it has.
             edges: (child type, relation, parent type) -> pairs (child, parent), as PyTorch
                 Geometric and DGL name the edges of heterogeneous graphs. A parent's children in a
-                relation keep the order given.
+                relation keep the order given. `vrt.data.edges` has those of chains, reversed ones,
+                windows, all pairs, layer over layer, trees in both ways and unrolled rounds.
             pulls: vertex type -> name -> array with a row for each vertex of the type, or `Rows`.
             edge_pulls: (child type, relation, parent type) -> name -> array with a row for each of
                 these pairs, or `Rows`; what PyTorch Geometric calls `edge_attr`.
