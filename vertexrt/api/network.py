@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -54,6 +55,7 @@ from vertexrt.errors import (
     CheckpointError,
     PullError,
     UsageError,
+    message,
     nearest,
 )
 from vertexrt.graph import GraphBatch, Rows
@@ -63,7 +65,7 @@ from vertexrt.graph.digest import BatchForm, parts_of_pull
 from vertexrt.graph.owned import INT32
 from vertexrt.graph.pulls import PullValue, check_pulls, held_table, rows_unchecked
 from vertexrt.instead import instead
-from vertexrt.ir.program import Program
+from vertexrt.ir.program import Program, read_by
 from vertexrt.parallel.group import ProcessGroup
 
 Array = np.ndarray[Any, Any]
@@ -535,6 +537,14 @@ class Network:
         """Return what a step is that keeps pushes. Raises: UsageError."""
         check_known(names, self._pushes, self.program.name)
         check_loss("step", self.program.name, self._pushes)
+        program = self.program
+        read = read_by(program, self._pushes) - program.frozen
+        apart = sorted(read - read_by(program, {"loss"}))
+        if apart and all(how is not None for _, how in self._uses):  # the first step
+            got = f"'loss' does not depend on {', '.join(apart)}"
+            action = "add to the loss what is to train it, or give it trainable=False"
+            expected = "parameters that 'loss' depends on: a step trains no others"
+            warnings.warn(message("step", got, expected, action), stacklevel=3)
         use = self._uses[names, None] = Use(frozenset(names) | {"loss"}, loss=True)
         return use
 

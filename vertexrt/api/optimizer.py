@@ -321,7 +321,7 @@ class Optimizer:
             `zero_grad`; else as `net.step`. Nothing is changed then.
         """
         gradients = getattr(net, "gradients", None)
-        if not isinstance(gradients, AccumulatedGradients):
+        if net is None or not isinstance(gradients, AccumulatedGradients):
             raise UsageError.at(
                 f"{type(self).__name__}.step",
                 "no network" if net is None else f"a {type(net).__name__}",

@@ -9,7 +9,7 @@ child of a vertex, read by `gather_all`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
@@ -303,6 +303,21 @@ def mark_needed(nodes: Sequence[Node], marked: list[bool]) -> list[bool]:
             for source in nodes[k].inputs:
                 marked[source] = True
     return marked
+
+
+def read_by(program: Program, pushes: Collection[str]) -> frozenset[str]:
+    """Return the parameters that pushes depend on, through the states of children too."""
+    nodes = program.nodes
+    marked = [node.op == "push" and node["name"] in pushes for node in nodes]
+    fields: set[str] | None = None
+    while True:
+        mark_needed(nodes, marked)
+        needed = [node for node, is_marked in zip(nodes, marked, strict=True) if is_marked]
+        before, fields = fields, {n["field"] for n in needed if n.op in ("gather", "gather_all")}
+        if fields == before:
+            return frozenset(node["name"] for node in needed if node.op == "param")
+        for k, node in enumerate(nodes):
+            marked[k] |= node.op == "scatter" and node["field"] in fields
 
 
 def longest_chains(nodes: Sequence[Node], counted: Callable[[int], bool]) -> list[int]:
