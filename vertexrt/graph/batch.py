@@ -43,7 +43,7 @@ from vertexrt.graph.pulls import (
     rows_unchecked,
     taken_rows,
 )
-from vertexrt.graph.types import VertexTypes, check_types, join_types, read_typed, unknown_type
+from vertexrt.graph.types import VertexTypes, check_types, join_types, read_typed
 from vertexrt.instead import instead
 
 if TYPE_CHECKING:
@@ -308,6 +308,10 @@ class InputGraph(_Graphs):
         Returns: the graph (post-order, pulls "label") and its words.
         Raises: DataError with file, line and column, when the text is not one tree.
         """
+        given: object = text
+        if not isinstance(given, str):
+            got, action = f"a {type(text).__name__}", "pass '(3 (2 a) (2 b))', a tree at a time"
+            raise DataError.at(file, got, "expected one tree as text", action)
         forest = parse_brackets(text, file=file, line=line)
         trees = len(forest.graph_ptr) - 1
         if trees != 1:
@@ -340,7 +344,8 @@ class InputGraph(_Graphs):
         Raises: GraphError, on a graph that is not directed, two edges in one slot, or a cycle;
             PullError, when no node (or edge) has an attribute, or its values do not fit each other.
         """
-        return cls.from_children(*read_networkx(dag, tuple(pulls), tuple(edge_pulls)))
+        names = [[each] if isinstance(each, str) else list(each) for each in (pulls, edge_pulls)]
+        return cls.from_children(*read_networkx(dag, *names))
 
     def to_networkx(self) -> networkx.MultiDiGraph[int]:
         """Return a MultiDiGraph with edges from child to parent.
@@ -535,7 +540,8 @@ class GraphBatch(_Graphs):
         Raises: GraphError, when the batch has no such type.
         """
         if self.types is None:
-            raise unknown_type("the caller", name, ())
+            got, expected = f"of_type({name!r})", "a batch with vertex types"
+            raise GraphError.at(_WHERE, got, expected, "build its graphs with from_types")
         return np.flatnonzero(self.types.of_vertex == self.types.number(name)).astype(np.int32)
 
 
