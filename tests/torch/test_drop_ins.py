@@ -18,6 +18,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from torch import nn  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.nn.utils import parametrizations, parametrize, prune  # noqa: E402
 
 import vertexrt.torch as vt  # noqa: E402
@@ -607,6 +608,36 @@ def test_transforms_are_refused(way: str) -> None:
     words, ask = TRANSFORMS[way]
     with pytest.raises(UsageError, match=rf"^\[torch\] .*{words}.*; gradients by backward"):
         ask(made("GRU", True, {}), inputs(grad=True))
+
+
+def faked(m: Any, x: Any) -> Any:
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        return m(torch.zeros(x.shape))
+
+
+# What is no tensor, or reads a layer as a graph of PyTorch's own; and what is said.
+CAPTURES: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
+    "jit.script": ("torch.jit.script of a network", lambda m, x: torch.jit.script(m)),
+    "jit.trace": ("torch.jit.trace, torch.export", lambda m, x: torch.jit.trace(m, (x,))),
+    "export": ("a FakeTensor", lambda m, x: torch.export.export(m, (x,))),
+    "fx": ("a Proxy", lambda m, x: torch.fx.symbolic_trace(m)),
+    "fakes": ("a FakeTensor", faked),
+    "an array": ("a ndarray; a tensor; write torch.as_tensor", lambda m, x: m(x.numpy())),
+    "a list": ("a list; a tensor", lambda m, x: m([1.0])),
+    "a cell": ("there is no vt.LSTMCell; .*; write vt.LSTM", lambda m, x: vt.LSTMCell(INPUT, H)),
+    "a module of PyTorch as cell": (
+        "a LSTMCell, whose .*; take a cell of vrt.nn",
+        lambda m, x: vt.Recurrent(nn.LSTMCell(INPUT, H), INPUT),
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # what PyTorch says of the captures themselves
+@pytest.mark.parametrize("way", CAPTURES)
+def test_captures_are_refused(way: str) -> None:
+    words, ask = CAPTURES[way]
+    with pytest.raises(UsageError, match=words):
+        ask(made("GRU", True, {}), inputs())
 
 
 @pytest.mark.parametrize("create_graph", [False, True])
