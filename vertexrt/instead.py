@@ -129,6 +129,15 @@ INSTEAD: dict[str, dict[str, str]] = {
         "Dropout": "vrt.random.dropout",
     },
     "vrt.losses": {"mse_loss": "vrt.losses.squared_error", "nll_loss": "vrt.losses.cross_entropy"},
+    "--": {
+        **dict.fromkeys(("--learning-rate", "--learning_rate"), "--lr"),
+        **dict.fromkeys(("--gpu", "--cuda"), "--device cuda"),
+        "--bs": "--batch-size",
+        **dict.fromkeys(("--save", "--output", "--checkpoint"), "--out"),
+        **dict.fromkeys(("--optim", "--opt"), "--optimizer"),
+        "--model": "the model first: vertexrt train tree-lstm",
+        "--workers": "--threads",
+    },
     "vt": dict.fromkeys(("LSTMCell", "GRUCell", "RNNCell"), _LAYER),
 }
 
