@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from itertools import pairwise
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -13,123 +14,74 @@ from tests.messages import text_of
 from vertexrt.data import edges
 from vertexrt.errors import GraphError
 
-Pairs = list[tuple[int, int]]
 LENGTHS = [3, 0, 1, 4, 0]
+CHAINS = [[0, 1, 2], [], [3], [4, 5, 6, 7], []]
 PARENTS = [2, 2, 6, -1, 5, 6, -1]
+UP = [(i, parent) for i, parent in enumerate(PARENTS) if parent >= 0]
 CYCLE = [(1, 0), (2, 0), (0, 1), (1, 2)]
+STEPS = nx.path_graph(4, nx.DiGraph)
+PAIRS = [pair for chain in CHAINS for pair in pairwise(chain)]
 
 
-def of(found: object) -> Pairs:
-    array = np.asarray(found)
-    assert array.dtype == np.int32
-    assert array.shape[1:] == (2,)
-    return [(int(child), int(parent)) for child, parent in array]
+def near(count: int, first: int, last: int) -> list[tuple[int, int]]:
+    return [(j, i) for i in range(count) for j in range(count) if first <= j - i <= last]
 
 
-def by_parent(pairs: Iterable[tuple[int, int]]) -> Pairs:
-    return sorted(pairs, key=lambda pair: (pair[1], pair[0]))
-
-
-def chains(reverse: bool) -> Pairs:
-    found: Pairs = []
-    start = 0
-    for length in LENGTHS:
-        for i in range(start + 1, start + length):
-            found.append((i, i - 1) if reverse else (i - 1, i))
-        start += length
-    return found
-
-
-def chain_ends(reverse: bool) -> Pairs:
-    found: Pairs = []
-    for k, length in enumerate(LENGTHS):
-        if length:
-            start = sum(LENGTHS[:k])
-            found.append((start if reverse else start + length - 1, k))
-    return found
-
-
-def unrolled() -> Pairs:
-    """By networkx: the tensor product of the rounds, a path, with the graph."""
-    path = nx.path_graph(4, nx.DiGraph)
-    product = nx.tensor_product(path, nx.DiGraph(CYCLE))
-    return [(r * 3 + u, s * 3 + v) for (r, u), (s, v) in product.edges]
-
-
-def near(count: int, first: int, last: int) -> Pairs:
-    return [
-        (j, i) for i in range(count) for j in range(count) if first <= j - i <= last
-    ]  # for each parent, rising
-
-
-CASES: dict[str, tuple[object, Pairs]] = {
-    "a chain": (edges.chain(5), list(nx.path_graph(5, nx.DiGraph).edges)),
-    "a reversed chain": (
-        edges.chain(5, reverse=True),
-        by_parent(nx.path_graph(5, nx.DiGraph).reverse().edges),
-    ),
-    "chains": (edges.chain(LENGTHS), chains(False)),
-    "reversed chains": (edges.chain(LENGTHS, reverse=True), chains(True)),
+CASES: dict[str, tuple[Any, Any]] = {
+    "a chain": (edges.chain(4), STEPS.edges),
+    "a reversed chain": (edges.chain(4, reverse=True), STEPS.reverse().edges),
+    "chains": (edges.chain(LENGTHS), PAIRS),
+    "reversed chains": (edges.chain(LENGTHS, reverse=True), [(j, i) for i, j in PAIRS]),
     "nothing": (edges.chain(0), []),
-    "ends": (edges.ends(LENGTHS), chain_ends(False)),
-    "ends of reversed chains": (edges.ends(LENGTHS, reverse=True), chain_ends(True)),
+    "ends": (edges.ends(LENGTHS), [(2, 0), (3, 2), (7, 3)]),
+    "ends of reversed chains": (edges.ends(LENGTHS, reverse=True), [(0, 0), (3, 2), (4, 3)]),
     "same": (edges.same(3), [(0, 0), (1, 1), (2, 2)]),
     "the two before": (edges.window(5, -2, -1), near(5, -2, -1)),
-    "both neighbours": (edges.window(6, -1, 1), near(6, -1, 1)),
+    "with both neighbours": (edges.window(6, -1, 1), near(6, -1, 1)),
     "no window": (edges.window(3, 1, 0), []),
     "all pairs": (edges.all_pairs(3, 2), [(i, j) for j in range(2) for i in range(3)]),
     "layers": (edges.layers(3, 4), [(i, i + 3) for i in range(9)]),
-    "one layer": (edges.layers(3, 1), []),
-    "rounds": (edges.rounds(CYCLE, 3, 3), unrolled()),
-    "no round": (edges.rounds(CYCLE, 3, 0), []),
-    "a tree": (edges.tree(PARENTS), [(i, p) for i, p in enumerate(PARENTS) if p >= 0]),
-    "a tree, down": (
-        edges.tree(PARENTS, down=True),
-        [(p, i) for i, p in enumerate(PARENTS) if p >= 0],
+    "no layer over another": (edges.layers(3, 1), []),
+    "rounds": (  # by networkx: the product of the rounds, a path, with the graph
+        edges.rounds(CYCLE, 3, 3),
+        [
+            (r * 3 + u, s * 3 + v)
+            for (r, u), (s, v) in nx.tensor_product(STEPS, nx.DiGraph(CYCLE)).edges
+        ],
     ),
+    "a tree": (edges.tree(PARENTS), UP),
+    "a tree, down": (edges.tree(PARENTS, down=True), [(parent, i) for i, parent in UP]),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_edges_are_those_of_a_loop(name: str) -> None:
     found, expected = CASES[name]
-    pairs = of(found)
-    assert by_parent(pairs) == by_parent(expected)
-    assert [c for c, _ in sorted(pairs, key=lambda p: p[1])] == [c for c, _ in by_parent(pairs)]
+    assert found.dtype == np.int32
+    assert found.shape == (len(expected), 2)
+    in_order = found[np.argsort(found[:, 1], kind="stable")].tolist()
+    assert in_order == sorted(map(list, expected), key=lambda pair: (pair[1], pair[0]))
 
 
 def test_edges_are_taken_by_graphs() -> None:
-    n = 4
     graph = vrt.InputGraph.from_types(
-        {"letter": sum(LENGTHS), "word": len(LENGTHS), "tag": len(LENGTHS)},
+        {"letter": sum(LENGTHS), "word": len(LENGTHS)},
         {
             ("letter", "before", "letter"): edges.chain(LENGTHS),
             ("letter", "spelling", "word"): edges.ends(LENGTHS),
-            ("word", "around", "tag"): edges.window(len(LENGTHS), -1, 1),
         },
     )
-    assert graph.num_edges == len(chains(False)) + 3 + len(near(len(LENGTHS), -1, 1))
-    dag = vrt.InputGraph.from_edges(3 * n, edges.rounds([(0, 1), (1, 0)], n, 2)).to_networkx()
-    assert nx.is_directed_acyclic_graph(dag)
-    both = nx.DiGraph([*of(edges.tree(PARENTS)), *of(edges.tree(PARENTS, down=True))])
-    assert nx.is_forest(nx.Graph(both))
-    assert both.number_of_edges() == 10
+    assert graph.num_edges == len(PAIRS) + 3
+    unrolled = vrt.InputGraph.from_edges(12, edges.rounds(CYCLE, 3, 3))
+    assert nx.is_directed_acyclic_graph(unrolled.to_networkx())
 
 
-MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
-    "a negative length": (lambda: edges.chain(-1), "a length is -1"),
-    "a real length": (lambda: edges.chain([2, 3.5]), "a length is 3.5"),  # type: ignore[list-item]
-    "a text": (lambda: edges.same("3"), "count is '3'"),  # type: ignore[arg-type]
-    "a real window": (lambda: edges.window(3, -1.5, 0), "the window is float64 [2]"),  # type: ignore[arg-type]
-    "PyTorch Geometric's edges": (
-        lambda: edges.rounds(np.zeros((2, 5), int), 3, 1),
-        "edges is an array [2, 5]; expected pairs (sender, receiver)",
-    ),
-    "parents of parents": (lambda: edges.tree([[0]]), "parents is int64 [1, 1]"),
-}
-
-
-@pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes(name: str) -> None:
-    call, part = MISTAKES[name]
-    assert part in text_of(GraphError, call)
+def test_mistakes() -> None:
+    for call, part in (
+        (lambda: edges.chain(-1), "a number of vertices is -1"),
+        (lambda: edges.chain([2, 3.5]), "a number of vertices is 3.5"),  # type: ignore[list-item]
+        (lambda: edges.window(3, -1.5, 0), "the window is float64 [2]"),  # type: ignore[arg-type]
+        (lambda: edges.rounds(np.zeros((2, 5), int), 3, 1), "write edge_index.T"),
+        (lambda: edges.tree([[0]]), "parents is int64 [1, 1]"),
+    ):
+        assert part in text_of(GraphError, call)

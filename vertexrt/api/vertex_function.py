@@ -21,7 +21,7 @@ from vertexrt.api.trace import (
 )
 from vertexrt.checks import is_whole
 from vertexrt.errors import FieldError, TraceError, nearest
-from vertexrt.instead import INSTEAD, no_name
+from vertexrt.instead import in_place, no_name
 from vertexrt.ir.builder import Builder, Operators, Value
 from vertexrt.ir.join import join_programs
 from vertexrt.ir.passes.simplify import simplify
@@ -154,7 +154,7 @@ class VertexFunction:
     if not TYPE_CHECKING:  # type checkers know what there is
 
         def __getattr__(self, name: str) -> NoReturn:
-            if name in INSTEAD["function"]:
+            if in_place("function", name):
                 raise no_name("function", name, dir(type(self)))
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
@@ -282,13 +282,13 @@ class VertexFunction:
             b.emit("scatter", value, field=_field(self, trace, name), shape=value.shape)
 
     def pull(
-        self, name: str, shape: tuple[int, ...] | None = None, dtype: str | None = None
+        self, name: str, shape: tuple[int, ...] | int | None = None, dtype: str | None = None
     ) -> Value:
         """Read an external value of this vertex; zero where the vertex has none.
 
         Args:
             name: of the array in the graph batch.
-            shape: per vertex; a number by default.
+            shape: per vertex, a number for a vector; by default one number.
             dtype: "float" where it may not become an integer; by default it is one, as from
                 `pull_index`, if it is used as an index or a label.
         Raises: TraceError, when it was pulled before in another shape, or too many are pulled.
@@ -309,7 +309,7 @@ class VertexFunction:
     def edge(
         self,
         name: str,
-        shape: tuple[int, ...] | None = None,
+        shape: tuple[int, ...] | int | None = None,
         dtype: str | None = None,
         relation: int | str = CHILDREN,
     ) -> Value:

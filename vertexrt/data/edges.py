@@ -58,7 +58,7 @@ def ends(lengths: Sequence[int], *, reverse: bool = False) -> Pairs:
 
 def same(count: int) -> Pairs:
     """Return the edges from each vertex of a type to that of another type with its number."""
-    each = np.arange(count_of(count, "count", _WHERE))
+    each = np.arange(_count(count))
     return _pairs(each, each)
 
 
@@ -71,7 +71,7 @@ def window(count: int, first: int, last: int) -> Pairs:
     Args:
         first, last: whole numbers of any sign.
     """
-    parent = np.arange(count_of(count, "count", _WHERE))[:, None]
+    parent = np.arange(_count(count))[:, None]
     low, high = int32_array([first, last], "the window", _WHERE)
     child = parent + np.arange(low, high + 1)
     inside = (child >= 0) & (child < count)
@@ -80,9 +80,8 @@ def window(count: int, first: int, last: int) -> Pairs:
 
 def all_pairs(children: int, parents: int) -> Pairs:
     """Return an edge from each of the children of one type to each of the parents of another."""
-    child = np.arange(count_of(children, "children", _WHERE))
-    parent = np.arange(count_of(parents, "parents", _WHERE))
-    return _pairs(np.tile(child, len(parent)), np.repeat(parent, len(child)))
+    parent, child = np.indices((_count(parents), _count(children))).reshape(2, -1)
+    return _pairs(child, parent)
 
 
 def layers(count: int, depth: int) -> Pairs:
@@ -92,7 +91,7 @@ def layers(count: int, depth: int) -> Pairs:
         count: vertices of a layer; those of the lowest come first.
         depth: layers.
     """
-    return rounds(same(count), count, max(count_of(depth, "depth", _WHERE), 1) - 1)
+    return rounds(same(count), count, max(_count(depth), 1) - 1)
 
 
 def rounds(edges: Any, count: int, times: int) -> Pairs:
@@ -106,10 +105,10 @@ def rounds(edges: Any, count: int, times: int) -> Pairs:
         count: vertices of a round; vertex v of round r is r * count + v.
         times: rounds after the first one, which only sends.
     """
-    size = count_of(count, "count", _WHERE)
+    size = _count(count)
     pairs = pairs_of(edges, "edges", "is", "expected pairs (sender, receiver)", _WHERE)
-    first = size * np.arange(count_of(times, "times", _WHERE))[:, None, None]
-    return (pairs + first + [0, size]).reshape(-1, 2).astype(np.int32)
+    sender, receiver = (pairs + size * np.arange(_count(times))[:, None, None]).reshape(-1, 2).T
+    return _pairs(sender, receiver + size)
 
 
 def tree(parents: Any, *, down: bool = False) -> Pairs:
@@ -124,9 +123,13 @@ def tree(parents: Any, *, down: bool = False) -> Pairs:
     return _pairs(of[child], child) if down else _pairs(child, of[child])
 
 
+def _count(given: object) -> int:
+    return count_of(given, "a number of vertices", _WHERE)
+
+
 def _sizes(lengths: Any) -> npt.NDArray[np.int64]:
-    several = [lengths] if np.ndim(lengths) == 0 else list(lengths)
-    return np.array([count_of(size, "a length", _WHERE) for size in several], np.int64)
+    several = [lengths] if np.ndim(lengths) == 0 else lengths
+    return np.array([_count(size) for size in several], np.int64)
 
 
 def _pairs(child: npt.NDArray[Any], parent: npt.NDArray[Any]) -> Pairs:

@@ -47,12 +47,10 @@ def _refuse(where: str, got: str, expected: str, action: str) -> NoReturn:
     raise TraceError.at(where, f"{got} at {user_line()}", expected, action)
 
 
-def _refuse_function(where: str, called: str, name: str) -> NoReturn:
-    _refuse(where, f"{called} of a traced value", "a function of vertexrt", _instead_of(name))
-
-
-def _instead_of(name: str) -> str:
-    return f"write {in_place('x', name)}"
+def _refuse_function(library: str, name: str) -> NoReturn:
+    short = {"numpy": "np"}.get(library, library)
+    got, action = f"{short}.{name} of a traced value", f"write {in_place('x', name)}"
+    _refuse(library, got, "a function of vertexrt", action)
 
 
 def refused(symbol: str, action: str) -> Callable[..., NoReturn]:
@@ -228,18 +226,18 @@ class Operators:
 
     def __array_function__(self, function: Any, *_: object) -> NoReturn:
         """Refuse the functions of NumPy by name."""
-        _refuse_function("numpy", f"np.{function.__name__}", function.__name__)
+        _refuse_function("numpy", function.__name__)
 
     @classmethod
     def __torch_function__(cls, function: Any, *_: object) -> NoReturn:
         """Refuse the functions and modules of PyTorch by name."""
-        _refuse_function("torch", f"torch.{function.__name__}", function.__name__)
+        _refuse_function("torch", function.__name__)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """Take the operators of NumPy's numbers, `np.float32(2) * x`; refuse all else."""
         apply = UFUNC_OPERATORS.get(ufunc.__name__)
         if apply is None or method != "__call__" or options:
-            _refuse_function("numpy", f"np.{ufunc.__name__}", ufunc.__name__)
+            _refuse_function("numpy", ufunc.__name__)
         plain = [x if isinstance(x, Operators) else self._builder().number(x) for x in inputs]
         return apply(*plain)
 

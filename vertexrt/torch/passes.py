@@ -44,7 +44,6 @@ from vertexrt.torch.tensors import Feeds, device_rows
 Array = np.ndarray[Any, Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
 MOST_HELD = 1 << 16  # bytes of the real pulls that are no tensors, of a run that is kept with them
-SYMBOLS = ("torch.fx", "torch._subclasses")  # modules of what stands for tensors
 FIRST = "gradients by backward() and torch.autograd.grad"
 NO_EXPORT = (
     "networks, whose operations follow the structure of the input, have no such form",
@@ -148,8 +147,7 @@ def graphs_in(batch: object) -> GraphBatch:
         return batch
     if isinstance(batch, BatchTensors):
         return batch.graphs
-    if type(batch).__module__.startswith(SYMBOLS):
-        raise refuse_capture(f"a {type(batch).__name__}")
+    refuse_symbol(batch)
     got = f"the batch is a {type(batch).__name__}"
     action = "build one: vrt.GraphBatch.from_graphs([...])"
     raise UsageError.at("torch", got, "a GraphBatch, or a BatchTensors of it", action)
@@ -157,18 +155,19 @@ def graphs_in(batch: object) -> GraphBatch:
 
 def check_tensor(given: object) -> None:
     """Refuse what holds no numbers: other types, and the symbols of PyTorch. Raises: UsageError."""
-    got = f"a {type(given).__name__}"
-    if type(given).__module__.startswith(SYMBOLS):
-        raise refuse_capture(got)
+    refuse_symbol(given)
     if not isinstance(given, Tensor):
+        got = f"a {type(given).__name__}"
         raise UsageError.at("torch", got, "a tensor", "write torch.as_tensor(array)")
 
 
-def refuse_capture(got: str) -> UsageError:
-    """Return the error of what reads a network as a graph of PyTorch's own."""
-    expected = "tensors with numbers: what runs is compiled code, which has no graph of PyTorch"
-    action = "call the module; to export a layer, load its state_dict into torch.nn's"
-    return UsageError.at("torch", got, expected, action)
+def refuse_symbol(given: object, captured: str = "") -> None:
+    """Refuse what reads a network as a graph of PyTorch's own. Raises: UsageError."""
+    if captured or type(given).__module__.startswith(("torch.fx", "torch._subclasses")):
+        got = captured or f"a {type(given).__name__}"
+        expected = "tensors with numbers: what runs is compiled code, which has no graph of PyTorch"
+        action = "call the module; to export a layer, load its state_dict into torch.nn's"
+        raise UsageError.at("torch", got, expected, action)
 
 
 class Call(NamedTuple):
@@ -531,7 +530,7 @@ def evaluate(
         raise UsageError.at("torch", "a network in torch.export or torch.jit.trace", *NO_EXPORT)
     graphs = None if compiling else graphs_in(batch)
     if torch.compiler.is_exporting() if compiling else torch._C._is_tracing():
-        raise refuse_capture("torch.jit.trace, torch.export or torch.onnx of a network")
+        refuse_symbol(None, "torch.jit.trace, torch.export or torch.onnx of a network")
     device, dtype, grad = bound.device, bound.dtype, torch.is_grad_enabled()
     given, wanted = [*parameters], []
     for name, pull in pulls.items():
