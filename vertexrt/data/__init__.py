@@ -1,5 +1,7 @@
 """Data sets: readers, generated data, download with a checksum, and minibatches."""
 
+from typing import TYPE_CHECKING
+
 from vertexrt.data import edges
 from vertexrt.data.catalogue import catalogue
 from vertexrt.data.dataset import Dataset, Vocabulary
@@ -18,6 +20,7 @@ from vertexrt.data.readers import (
     write_jsonl,
 )
 from vertexrt.data.records import Examples
+from vertexrt.instead import instead_in
 
 __all__ = [
     "Dataset",
@@ -41,3 +44,6 @@ __all__ = [
     "read_trees",
     "write_jsonl",
 ]
+
+if not TYPE_CHECKING:  # type checkers know what there is
+    __getattr__ = instead_in("vrt.data", __all__)
