@@ -7,7 +7,7 @@ input graph. See README.md for a first model and docs/architecture.md for how it
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from vertexrt.instead import instead_in as _instead_in
+from vertexrt.instead import instead as _instead
 from vertexrt.instead import no_name as _no_name
 from vertexrt.ir.updates import OPTIMIZERS as _OPTIMIZERS
 
@@ -125,7 +125,7 @@ else:
             raise _no_name("vrt", name, __all__)
         home = import_module(f"vertexrt.{_HOMES[name]}")
         if name in _MODULES:
-            vars(home).setdefault("__getattr__", _instead_in(f"vrt.{name}", home.__all__))
+            vars(home).setdefault("__getattr__", _instead(f"vrt.{name}", home.__all__))
         value = home if name in _MODULES else getattr(home, name)
         globals()[name] = value
         return value

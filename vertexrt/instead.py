@@ -46,19 +46,10 @@ def no_name(owner: str, name: str, names: Iterable[str]) -> AttributeError:
     return MissingAttributeError.at(owner, f"there is no {owner}.{name}", expected, action)
 
 
-def instead(owner: str) -> Callable[[Any, str], NoReturn]:
-    """Make the `__getattr__` of a class, which says what to write."""
+def instead(owner: str, names: Iterable[str] = ()) -> Callable[..., NoReturn]:
+    """Make the `__getattr__` of a class, or of a module with names, which says what to write."""
 
-    def refuse(self: object, name: str) -> NoReturn:
-        raise no_name(owner, name, dir(type(self)))
-
-    return refuse
-
-
-def instead_in(owner: str, names: Iterable[str]) -> Callable[[str], NoReturn]:
-    """Make the `__getattr__` of a module that has public names."""
-
-    def refuse(name: str) -> NoReturn:
-        raise no_name(owner, name, names)
+    def refuse(*given: Any) -> NoReturn:  # a class gives the object first
+        raise no_name(owner, given[-1], names or dir(type(given[0])))
 
     return refuse

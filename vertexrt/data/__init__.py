@@ -20,7 +20,7 @@ from vertexrt.data.readers import (
     write_jsonl,
 )
 from vertexrt.data.records import Examples
-from vertexrt.instead import instead_in
+from vertexrt.instead import instead
 
 __all__ = [
     "Dataset",
@@ -46,4 +46,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # type checkers know what there is
-    __getattr__ = instead_in("vrt.data", __all__)
+    __getattr__ = instead("vrt.data", __all__)

@@ -357,8 +357,9 @@ class Op:
 
 
 MOST_INT = 2**31 - 1  # of an integer pull
-PUBLIC_NAMES = {"reduce_sum": "sum", "reduce_max": "max", "nll": "cross_entropy"}
-PUBLIC_NAMES["logsumexp"] = "cross_entropy"  # others look at shapes before
+# What users call ops; that of `logsumexp` alone does not look at shapes before.
+PUBLIC_NAMES = {"reduce_sum": "sum", "reduce_max": "max"}
+PUBLIC_NAMES |= dict.fromkeys(("nll", "logsumexp"), "cross_entropy")
 OVER_CHILDREN = ("segment_sum", "segment_max")
 TAKE_INTEGERS = ("real", "embed", "embed_grad", "nll", "nll_grad", "dropout_by")
 

@@ -307,17 +307,16 @@ def mark_needed(nodes: Sequence[Node], marked: list[bool]) -> list[bool]:
 
 def read_by(program: Program, pushes: Collection[str]) -> frozenset[str]:
     """Return the parameters that pushes depend on, through the states of children too."""
-    nodes = program.nodes
-    marked = [node.op == "push" and node["name"] in pushes for node in nodes]
-    fields: set[str] | None = None
+    fields: set[str] = set()  # of states, which their parents read
     while True:
-        mark_needed(nodes, marked)
-        needed = [node for node, is_marked in zip(nodes, marked, strict=True) if is_marked]
+        marked = [
+            n["name"] in pushes if n.op == "push" else n.op == "scatter" and n["field"] in fields
+            for n in program.nodes
+        ]
+        needed = [program.nodes[k] for k, m in enumerate(mark_needed(program.nodes, marked)) if m]
         before, fields = fields, {n["field"] for n in needed if n.op in ("gather", "gather_all")}
         if fields == before:
-            return frozenset(node["name"] for node in needed if node.op == "param")
-        for k, node in enumerate(nodes):
-            marked[k] |= node.op == "scatter" and node["field"] in fields
+            return frozenset(n["name"] for n in needed if n.op == "param")
 
 
 def longest_chains(nodes: Sequence[Node], counted: Callable[[int], bool]) -> list[int]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from vertexrt.api.functional import block_diagonal, elu, gelu, leaky_relu, silu, softplus
 from vertexrt.api.trace import Cell
-from vertexrt.instead import instead_in
+from vertexrt.instead import instead
 from vertexrt.nn.cells import (
     ChildSumTreeLSTMCell,
     Embedding,
@@ -42,4 +42,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:  # type checkers know what there is
-    __getattr__ = instead_in("vrt.nn", __all__)
+    __getattr__ = instead("vrt.nn", __all__)

@@ -20,7 +20,7 @@ if find_spec("torch") is None:
         "pip install 'vertexrt[torch]'"
     )
 
-from vertexrt.instead import instead_in as _instead_in
+from vertexrt.instead import instead as _instead
 from vertexrt.torch.module import Module as Module
 from vertexrt.torch.passes import BatchTensors as BatchTensors
 from vertexrt.torch.recurrent import GRU as GRU
@@ -31,4 +31,4 @@ from vertexrt.torch.recurrent import Recurrent as Recurrent
 __all__ = ["GRU", "LSTM", "RNN", "BatchTensors", "Module", "Recurrent"]
 
 if not TYPE_CHECKING:  # type checkers know what there is
-    __getattr__ = _instead_in("vt", __all__)
+    __getattr__ = _instead("vt", __all__)
