@@ -624,6 +624,7 @@ CAPTURES = {
     "faked(m, x)": "a FakeTensor",
     "m(x.numpy())": "a ndarray; a tensor; write torch.as_tensor",
     "m([1.0])": "a list; a tensor",
+    "m(x, (x, x))": "a tuple; a tensor",
     "vt.LSTMCell(3, 4)": "there is no vt.LSTMCell; .*; write vt.LSTM",
     "vt.Recurrent(nn.LSTMCell(3, 4), 3)": "a LSTMCell, whose .*; take a cell of vrt.nn",
 }

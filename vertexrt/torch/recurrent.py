@@ -369,9 +369,10 @@ class Layers(BoundModule, nn.RNNBase):
         Raises: ValueError and RuntimeError, as PyTorch's, when shapes do not fit.
         """
         several, packed = len(self.sizes) > 1, isinstance(input, PackedSequence)
-        if not packed and type(input) is not Tensor:
-            check_tensor(input)
         states = [] if hx is None else list(hx) if several else [hx]
+        for given in (input, *states)[packed:]:
+            if type(given) is not Tensor:
+                check_tensor(given)
         if hx is not None and len(states) != len(self.sizes):
             raise RuntimeError("lstm expects two hidden states")
         batched = packed or input.dim() == 3
