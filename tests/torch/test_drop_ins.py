@@ -618,7 +618,7 @@ def faked(m: Any, x: Any) -> Any:
 # What is no tensor, or reads a layer as a graph of PyTorch's own; and what is said.
 CAPTURES = {
     "torch.jit.script(m)": "torch.jit.script of a network",
-    "torch.jit.trace(m, (x,))": "torch.jit.trace, torch.export",
+    "torch.jit.trace(m, (x,))": "in torch.export or torch.jit.trace",
     "torch.export.export(m, (x,))": "a FakeTensor",
     "torch.fx.symbolic_trace(m)": "a Proxy",
     "faked(m, x)": "a FakeTensor",

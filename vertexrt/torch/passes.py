@@ -147,7 +147,7 @@ def graphs_in(batch: object) -> GraphBatch:
         return batch
     if isinstance(batch, BatchTensors):
         return batch.graphs
-    refuse_symbol(batch)
+    _refuse_symbol(batch)
     got = f"the batch is a {type(batch).__name__}"
     action = "build one: vrt.GraphBatch.from_graphs([...])"
     raise UsageError.at("torch", got, "a GraphBatch, or a BatchTensors of it", action)
@@ -155,19 +155,15 @@ def graphs_in(batch: object) -> GraphBatch:
 
 def check_tensor(given: object) -> None:
     """Refuse what holds no numbers: other types, and the symbols of PyTorch. Raises: UsageError."""
-    refuse_symbol(given)
+    _refuse_symbol(given)
     if not isinstance(given, Tensor):
         got = f"a {type(given).__name__}"
         raise UsageError.at("torch", got, "a tensor", "write torch.as_tensor(array)")
 
 
-def refuse_symbol(given: object, captured: str = "") -> None:
-    """Refuse what reads a network as a graph of PyTorch's own. Raises: UsageError."""
-    if captured or type(given).__module__.startswith(("torch.fx", "torch._subclasses")):
-        got = captured or f"a {type(given).__name__}"
-        expected = "tensors with numbers: what runs is compiled code, which has no graph of PyTorch"
-        action = "call the module; to export a layer, load its state_dict into torch.nn's"
-        raise UsageError.at("torch", got, expected, action)
+def _refuse_symbol(given: object) -> None:
+    if type(given).__module__.startswith(("torch.fx", "torch._subclasses")):
+        raise UsageError.at("torch", f"a {type(given).__name__}, no tensor", *NO_EXPORT)
 
 
 class Call(NamedTuple):
@@ -529,8 +525,6 @@ def evaluate(
     if is_exporting() or (not compiling and torch._C._is_tracing()):
         raise UsageError.at("torch", "a network in torch.export or torch.jit.trace", *NO_EXPORT)
     graphs = None if compiling else graphs_in(batch)
-    if torch.compiler.is_exporting() if compiling else torch._C._is_tracing():
-        refuse_symbol(None, "torch.jit.trace, torch.export or torch.onnx of a network")
     device, dtype, grad = bound.device, bound.dtype, torch.is_grad_enabled()
     given, wanted = [*parameters], []
     for name, pull in pulls.items():
