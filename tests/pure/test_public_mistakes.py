@@ -113,6 +113,7 @@ MISTAKES: dict[str, str] = {
     "vrt.nn.LSTM": "write a cell, such as vrt.nn.LSTMCell, along chains.",
     "vrt.losses.mse_loss": "write vrt.losses.squared_error.",
     "vrt.data.read_json": "Nearest: 'read_jsonl'",
+    "vrt.nn.Linear(3, 0)": "out_features=64); data without a field have 0 labels or words.",
     "vrt.Parameter(3, 4)": "write vrt.Parameter((3, 4)).",
     "vrt.Parameter(np.ones((3, 4)))": "net.parameters[name] =",
     "vrt.Parameter(3, np.ones(3))": "init=lambda shape, random: array",
