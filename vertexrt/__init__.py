@@ -7,6 +7,8 @@ input graph. See README.md for a first model and docs/architecture.md for how it
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from vertexrt.instead import instead as _instead
+from vertexrt.instead import no_name as _no_name
 from vertexrt.ir.updates import OPTIMIZERS as _OPTIMIZERS
 
 __version__ = "0.1.0"
@@ -122,8 +124,10 @@ else:
         for LLVM.
         """
         if name not in _HOMES:
-            raise AttributeError(f"module 'vertexrt' has no attribute {name!r}")
+            raise _no_name("vrt", name, __all__)
         home = import_module(f"vertexrt.{_HOMES[name]}")
+        if name in _MODULES:
+            vars(home).setdefault("__getattr__", _instead(f"vrt.{name}", home.__all__))
         value = home if name in _MODULES else getattr(home, name)
         globals()[name] = value
         return value

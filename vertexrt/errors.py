@@ -65,10 +65,14 @@ class UsageError(VertexrtError):
     """Report an option, a flag or a name that vertexrt does not know."""
 
 
-class UnknownParameterError(UsageError, KeyError):
-    """Report a parameter that a network does not have; mappings take it for a KeyError."""
+class MissingKeyError(UsageError, KeyError):
+    """Report a name that there is not; mappings take it for a KeyError."""
 
     __str__ = Exception.__str__  # KeyError shows the text in quotes
+
+
+class UnknownParameterError(MissingKeyError):
+    """Report a parameter that a network does not have."""
 
 
 class MissingAttributeError(UsageError, AttributeError):

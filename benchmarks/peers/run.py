@@ -41,10 +41,13 @@ NONE = "none"
 UNMERGED = ":unmerged"  # of an engine, that it computes identical vertices of a batch all
 AGAIN = "again"  # the first engine once more
 OF_JOBS = ("hidden", "trees", "text", "leaves", "length")  # options of `make_suite`
-# peer -> its module, what it is called, how it is installed
+# peer -> its modules, what they are called, how they are installed
 MODULES = {
-    "torch": ("torch", "PyTorch", 'install the extra with `pip install -e ".[torch]"`'),
-    "dynet": ("dynet", "DyNet", "install it with `pip install dynet38`"),
+    "torch": (
+        {"torch": "PyTorch", "numba": "numba"},  # which makes its schedules
+        'install the extra with `pip install -e ".[torch]" numba`',
+    ),
+    "dynet": ({"dynet": "DyNet"}, "install it with `pip install dynet38`"),
 }
 
 
@@ -80,8 +83,10 @@ def require(options: argparse.Namespace, device: str) -> None:
     for peer in options.peers:
         if peer == NONE:
             continue
-        module, name, install = MODULES[peer]
-        if importlib.util.find_spec(module) is None:
+        modules, install = MODULES[peer]
+        for module, name in modules.items():
+            if importlib.util.find_spec(module) is not None:
+                continue
             got, wanted = f"{name} is not installed", f"--peers {peer} compares with it"
             raise UsageError(message("peers", got, wanted, f"{install}, or give --peers none"))
     if "dynet" in options.peers and (device != "cpu" or options.dtype != "float32"):

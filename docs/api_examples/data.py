@@ -104,3 +104,19 @@ for minibatch in loader:
 resumed = vrt.data.Loader(batch, batch_size=1, seed=3)
 resumed.load_state(loader.state())
 assert resumed.epoch == 1
+
+#: vrt.data.edges.chain, vrt.data.edges.ends, vrt.data.edges.same
+edges = vrt.data.edges
+assert edges.chain(3).tolist() == [[0, 1], [1, 2]]
+assert edges.chain(3, reverse=True).tolist() == [[1, 0], [2, 1]]
+assert edges.ends([2, 1]).tolist() == [[1, 0], [2, 1]]
+assert edges.same(2).tolist() == [[0, 0], [1, 1]]
+
+#: vrt.data.edges.window, vrt.data.edges.all_pairs
+assert vrt.data.edges.window(3, -1, 0).tolist() == [[0, 0], [0, 1], [1, 1], [1, 2], [2, 2]]
+assert vrt.data.edges.all_pairs(2, 1).tolist() == [[0, 0], [1, 0]]
+
+#: vrt.data.edges.layers, vrt.data.edges.rounds, vrt.data.edges.tree
+assert vrt.data.edges.layers(2, depth=2).tolist() == [[0, 2], [1, 3]]
+assert vrt.data.edges.rounds([(0, 1), (1, 0)], 2, times=1).tolist() == [[0, 3], [1, 2]]
+assert vrt.data.edges.tree([2, 2, -1], down=True).tolist() == [[2, 0], [2, 1]]

@@ -58,17 +58,24 @@ def test_a_difference_ends_the_run_and_keeps_what_was_timed(
 
 
 @pytest.mark.parametrize(
-    ("peer", "name", "action"),
-    [("torch", "PyTorch", 'pip install -e ".[torch]"'), ("dynet", "DyNet", "pip install dynet38")],
+    ("peer", "missing", "name", "action"),
+    [
+        ("torch", "torch", "PyTorch", 'pip install -e ".[torch]" numba'),
+        ("torch", "numba", "numba", 'pip install -e ".[torch]" numba'),
+        ("dynet", "dynet", "DyNet", "pip install dynet38"),
+    ],
 )
 def test_a_missing_peer_is_said_and_what_to_do(
     peer: str,
+    missing: str,
     name: str,
     action: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda module: None if module == missing else True
+    )
     assert main([*BENCH, *SMALL, *GENERATED, "--suite", "tree-lstm", "--peers", peer]) == 2
     shown = capsys.readouterr().err
     assert f"[peers] {name} is not installed; " in shown

@@ -125,7 +125,7 @@ def test_networkx_attributes_by_name() -> None:
 
 def test_networkx_refusals() -> None:
     undirected: Any = nx.Graph([(0, 1)])
-    with pytest.raises(GraphError, match=r"^\[from_networkx\] a graph without directions;"):
+    with pytest.raises(GraphError, match=r"^\[from_networkx\] a Graph; expected a DiGraph"):
         InputGraph.from_networkx(undirected)
     dag: Any = nx.MultiDiGraph()
     dag.add_edge(0, 2, slot=1)
@@ -144,12 +144,13 @@ def test_networkx_refusals() -> None:
         (
             [[], [2], [3, 0], [1]],
             "[input graph] the vertices 1 -> 2 -> 3 -> 1 form a cycle of 3, each with the next as"
-            " its child; children are evaluated before their parents; remove an edge of the cycle.",
+            " its child; children are evaluated before their parents; remove an edge of the cycle,"
+            " or unroll it: vrt.data.edges.rounds.",
         ),
         (
             [[1], [1]],
             "[input graph] the vertex 1 is its own child; children are evaluated before their"
-            " parents; remove an edge of the cycle.",
+            " parents; remove an edge of the cycle, or unroll it: vrt.data.edges.rounds.",
         ),
         (
             [[], [0, 4]],
@@ -262,7 +263,9 @@ def test_pulls_are_refused(pull: Any, text: str) -> None:
         InputGraph.chain(3, {"p": pull})
     assert text in str(caught.value)
     assert str(caught.value).startswith("[input graph] ")
-    assert str(caught.value).endswith("; correct the array.")
+    assert str(caught.value).endswith(
+        ("; correct the array.", "; number the words: vrt.data.from_records does.")
+    )
 
 
 def test_pulls_are_converted() -> None:

@@ -17,7 +17,10 @@ from tests.package_source import FILES, MODULES, PACKAGE, ROOT, imports, module_
 
 OUTSIDE = ("tests", "benchmarks")  # never imported by the package
 # May be imported by every layer that follows.
-BASE = ("errors", "checks", "config", "plain_files", "locks", "cache", "native", "memory.aligned")
+BASE = (
+    *("errors", "instead", "checks", "config", "plain_files", "locks", "cache", "native"),
+    "memory.aligned",
+)
 # What a backend is given and asked: the engine knows no backend, but these.
 ASKED = ("kernels.ways", "kernels.layout", "kernels.task_tensors", "kernels.store_update")
 LOWERED = ("lower", *ASKED)
@@ -30,6 +33,7 @@ INSIDE = ("graph", "ir", "scheduler", "memory", "script", "script.isa", *KERNELS
 # `bench.*` are the modules of a folder whose `__init__.py`, `bench`, is a layer below them.
 LAYERS: dict[str, tuple[str, ...]] = {
     "errors": (),
+    "instead": ("errors",),
     "checks": ("errors",),
     "config": ("errors",),
     "plain_files": (),
@@ -70,7 +74,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "data": (*BASE, "graph"),
     "bench": ("engine",),
     "types": ("engine", "api"),
-    "": ("ir", "engine", "api", "nn", "graph", "data", "parallel", "errors", "bench", "types"),
+    "": ("ir", "engine", "api", "nn", "graph", "data", "parallel", *BASE[:2], "bench", "types"),
     "torch": (*BASE, "ir", "graph", "engine", "api", "nn", ""),
     "models": (*BASE, "api", "nn", ""),
     "bench.*": (

@@ -18,6 +18,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from torch import nn  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.nn.utils import parametrizations, parametrize, prune  # noqa: E402
 
 import vertexrt.torch as vt  # noqa: E402
@@ -607,6 +608,34 @@ def test_transforms_are_refused(way: str) -> None:
     words, ask = TRANSFORMS[way]
     with pytest.raises(UsageError, match=rf"^\[torch\] .*{words}.*; gradients by backward"):
         ask(made("GRU", True, {}), inputs(grad=True))
+
+
+def faked(m: Any, x: Any) -> Any:
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        return m(torch.zeros(x.shape))
+
+
+# What is no tensor, or reads a layer as a graph of PyTorch's own; and what is said.
+CAPTURES = {
+    "torch.jit.script(m)": "torch.jit.script of a network",
+    "torch.jit.trace(m, (x,))": "in torch.export or torch.jit.trace",
+    "torch.export.export(m, (x,))": "a FakeTensor",
+    "torch.fx.symbolic_trace(m)": "a Proxy",
+    "faked(m, x)": "a FakeTensor",
+    "m(x.numpy())": "a ndarray; a tensor; write torch.as_tensor",
+    "m([1.0])": "a list; a tensor",
+    "m(x, (x, x))": "a tuple; a tensor",
+    "vt.LSTMCell(3, 4)": "there is no vt.LSTMCell; .*; write vt.LSTM",
+    "vt.Recurrent(nn.LSTMCell(3, 4), 3)": "a LSTMCell, whose .*; take a cell of vrt.nn",
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # what PyTorch says of the captures themselves
+@pytest.mark.parametrize("code", CAPTURES)
+def test_captures_are_refused(code: str) -> None:
+    names = {**globals(), "m": made("GRU", True, {}), "x": inputs()}
+    with pytest.raises(UsageError, match=CAPTURES[code]):
+        eval(code, names)
 
 
 @pytest.mark.parametrize("create_graph", [False, True])

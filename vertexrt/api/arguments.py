@@ -34,7 +34,9 @@ def check_optimizer(where: str, given: object) -> None:
     if isinstance(given, known) or not hasattr(given, "update"):
         raise UsageError.at(
             where,
-            f"the class {given.__name__}" if isinstance(given, type) else f"{given!r:.60}",
+            f"the class {given.__name__}"
+            if isinstance(given, type)
+            else repr(given).partition("\n")[0][:60],
             "expected an optimizer",
             "pass an optimizer such as vrt.Adam(lr=1e-3)",
         )

@@ -93,6 +93,9 @@ def save_checkpoint(
         not hold; NumericError, when a parameter or the optimizer's state is not finite;
         CheckpointError, when the file cannot be written.
     """
+    if not hasattr(net, "parameters"):
+        got, action = f"a {type(net).__name__} as the network", "write save_checkpoint(path, net)"
+        raise UsageError.at("save_checkpoint", got, "the path, then the network", action)
     kinds: dict[str, Arrays] = {
         "parameter": net.parameters,
         "average": {} if average is None else average.parameters,

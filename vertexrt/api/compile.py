@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import fields
 from typing import Any
 
@@ -21,7 +22,8 @@ from vertexrt.engine.devices import (
 )
 from vertexrt.engine.model import POLICIES, REDUCTIONS
 from vertexrt.engine.variant import MOST_STREAMS, CompileOptions, Passes
-from vertexrt.errors import UsageError, nearest
+from vertexrt.errors import UsageError, message, nearest
+from vertexrt.ir.program import read_by
 from vertexrt.locks import ProcessLock
 
 _tracing = ProcessLock()
@@ -157,6 +159,14 @@ def compile(
     module.check(device, options)
     with _tracing.held:  # a thread at a time, since F notes what it has pulled and pushed
         traced = function.trace()
+    pushed = {node["name"] for node in traced.nodes if node.op == "push"}
+    unread = sorted(set(parameters) - read_by(traced, pushed))
+    if unread:
+        got, expected = f"nothing reads {', '.join(unread)}", "parameters that pushes depend on"
+        warnings.warn(
+            message("compile", got, expected, "compute with it in forward(), or leave it out"),
+            stacklevel=2,
+        )
     executor = module.compile_for(device, traced, options)
     for name, parameter in parameters.items():
         executor.model.store.value(name)[...] = draw(name, parameter.shape, parameter.init, seed)

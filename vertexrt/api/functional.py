@@ -159,6 +159,7 @@ def argmax(x: Operand) -> Value:
     Raises: TraceError, when x is no vector.
     """
     value = value_of(x)
+    _over_children("argmax", value, ELEMENTS)
     top = emit("reduce_max", value)
     order = emit("arange", shape=value.shape)
     last = where(top > value, -float(value.type.size), -order)  # nan is not above nan
@@ -333,9 +334,13 @@ def _over_children(
     chosen = axis if isinstance(axis, str) else None
     if axis is None:
         chosen = default if per_child else ELEMENTS
-    if chosen == ELEMENTS or (chosen == CHILDREN and per_child):
+    number = chosen == ELEMENTS and not value.shape
+    if not number and (chosen == ELEMENTS or (chosen == CHILDREN and per_child)):
         return chosen == CHILDREN
-    if axis is None:
+    if number:
+        got, expected = "a number", "a vector, or a value per child"
+        action = "leave it out, or stack numbers: vrt.stack(a, b)"
+    elif axis is None:
         got, expected = "a value per child", "axis='children' or axis='elements'"
         action = f"write vrt.{where}(x, axis='children') for attention over the children"
     elif chosen == CHILDREN:
@@ -343,7 +348,7 @@ def _over_children(
         action = "read the children by gather_all, or leave axis out"
     else:
         got, expected = f"axis={axis!r}", "'children' or 'elements'"
-        action = "choose one of them"
+        action = "choose one, or leave axis out: values are of one vertex and have no batch axis"
     raise TraceError.at(where, f"{got} at {user_line()}", expected, action)
 
 

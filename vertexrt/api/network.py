@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -52,9 +53,9 @@ from vertexrt.engine.trace import Timeline, recording
 from vertexrt.engine.variant import Use, draws_numbers
 from vertexrt.errors import (
     CheckpointError,
-    MissingAttributeError,
     PullError,
     UsageError,
+    message,
     nearest,
 )
 from vertexrt.graph import GraphBatch, Rows
@@ -63,29 +64,13 @@ from vertexrt.graph.device_rows import DeviceRows, on_device
 from vertexrt.graph.digest import BatchForm, parts_of_pull
 from vertexrt.graph.owned import INT32
 from vertexrt.graph.pulls import check_pulls, held_table, rows_unchecked
-from vertexrt.ir.program import Program
+from vertexrt.instead import instead
+from vertexrt.ir.program import Program, read_by
 from vertexrt.parallel.group import ProcessGroup
 
 Array = np.ndarray[Any, Any]
 Converter = Callable[[Any], Any]  # of an array of the device
 ARRAYS = ("numpy", "device", "torch")
-ELSEWHERE = {  # what to write in place of what other libraries have, and earlier versions had
-    "forward": "net(batch), or net.record(batch) where gradients are to come",
-    "submit": "net(batch), whose arrays are waited for when they are read",
-    "backward": "run = net.record(batch), then run.backward()",
-    "keeps": "run = net.record(batch): a run is kept as long as it lives",
-    "on_device": "net(batch, arrays='device'), and the same with record, plan and step",
-    "outputs": "loss = net.step(batch, optimizer, outputs=[...]), then loss.outputs",
-    "steps_under_way": "net.sync(), which waits for all steps",
-    "set_parameters": "net.load_state({'parameters': values})",
-    "random_state": "net.state()['random']",
-    "set_random_state": "net.load_state({'random': state})",
-    "state_dict": "net.state()",
-    "load_state_dict": "net.load_state(state)",
-    "train": "net.record(batch), in which dropout drops, or net.step(batch, optimizer)",
-    "eval": "net(batch), in which dropout does not drop",
-    **dict.fromkeys(("to", "cuda", "cpu"), "vrt.compile(function, device=..., dtype=...)"),
-}
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -200,20 +185,7 @@ class Network:
         return f"Network({what}, {count:,} parameters, pushes {', '.join(self.pushes)})"
 
     if not TYPE_CHECKING:  # type checkers know what there is
-
-        def __getattr__(self, name: str) -> NoReturn:
-            """Say what there is in place of a name. Raises: an AttributeError."""
-            if name.startswith("_"):
-                raise AttributeError(name)
-            known = [each for each in dir(type(self)) if not each.startswith("_")]
-            raise MissingAttributeError.at(
-                "network",
-                f"there is no net.{name}",
-                "an attribute of a Network",
-                f"write {ELSEWHERE[name]}"
-                if name in ELSEWHERE
-                else f"correct the name.{nearest(name, known)}",
-            )
+        __getattr__ = instead("net")
 
     @property
     def executor(self) -> Executor:
@@ -557,6 +529,14 @@ class Network:
         """Return what a step is that keeps pushes. Raises: UsageError."""
         check_known(names, self._pushes, self.program.name)
         check_loss("step", self.program.name, self._pushes)
+        program = self.program
+        read = read_by(program, self._pushes) - program.frozen
+        apart = sorted(read - read_by(program, {"loss"}))
+        if apart and all(how is not None for _, how in self._uses):  # the first step
+            got = f"'loss' does not depend on {', '.join(apart)}"
+            action = "add to the loss what is to train it, or give it trainable=False"
+            expected = "parameters that 'loss' depends on: a step trains no others"
+            warnings.warn(message("step", got, expected, action), stacklevel=3)
         use = self._uses[names, None] = Use(frozenset(names) | {"loss"}, loss=True)
         return use
 

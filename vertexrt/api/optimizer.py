@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import Any, ClassVar, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from vertexrt.engine.executor import UNCOUNTED, update_by_gradients
 from vertexrt.engine.parameters import FloatArray, ParameterStore
 from vertexrt.engine.update import Outcome, Update, UpdateGroup, apply_update, refused_update
 from vertexrt.errors import CheckpointError, NumericError, UsageError, nearest
+from vertexrt.instead import instead
 from vertexrt.ir.updates import ABOVE_ZERO, NOT_NEGATIVE, OPTIMIZERS, OptimizerRow, Option, rule_of
 from vertexrt.native.at_once import write_at_once
 
@@ -60,7 +61,7 @@ def checked(title: str, option: Option, value: Any) -> Any:
             title,
             f"{name}={value!r}",
             f"{name} {numbers.text}" + (", or None" if option.optional else ""),
-            "set it",
+            "set it" if isinstance(value, (int, float)) else "set it to a number",
         )
     return float(value)
 
@@ -150,6 +151,9 @@ class Optimizer:
         self._reach: tuple[float, ...] = ()  # of the moments: see `Update`
         self._loaded: dict[str, Array] | None = None  # a state no store has taken yet
 
+    if not TYPE_CHECKING:  # type checkers know what there is
+        __getattr__ = instead("optimizer")
+
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an option, now or between steps, or what a class of a user's has of its own.
 
@@ -160,6 +164,13 @@ class Optimizer:
             return super().__setattr__(name, value)
         title, row = type(self).__name__, self.row
         options = {option.name: option for option in self._options}
+        if name == "lr" and (isinstance(value, Mapping) or hasattr(value, "parameters")):
+            raise UsageError.at(
+                title,
+                f"lr is a {type(value).__name__}",
+                "a rate: an optimizer takes no parameters",
+                f"write vrt.{title}(lr=1e-3); net.step(batch, optimizer) updates those of net",
+            )
         if name == "lr" and callable(value):
             rate_at(title, name, value, self.steps)
         elif name in options:
@@ -299,7 +310,7 @@ class Optimizer:
         shown = ", ".join(f"{name}={value!r}" for name, value in options.items())
         return f"{type(self).__name__}({shown}; {self.steps} steps done)"
 
-    def step(self, net: Trained) -> None:
+    def step(self, net: Trained | None = None) -> None:
         """Update the parameters of a network by `net.gradients`, the sum of its backward passes.
 
         The sum stays, as PyTorch's does: `net.zero_grad()` begins another. Where there was one pass
@@ -310,12 +321,12 @@ class Optimizer:
             `zero_grad`; else as `net.step`. Nothing is changed then.
         """
         gradients = getattr(net, "gradients", None)
-        if not isinstance(gradients, AccumulatedGradients):
+        if net is None or not isinstance(gradients, AccumulatedGradients):
             raise UsageError.at(
                 f"{type(self).__name__}.step",
-                f"a {type(net).__name__}",
-                "a network",
-                "pass what vrt.compile returned",
+                "no network" if net is None else f"a {type(net).__name__}",
+                "a network, what vrt.compile returned",
+                "write net.step(batch, optimizer), or after run.backward() optimizer.step(net)",
             )
         with net.executor.lock:
             gradients.hand_over()

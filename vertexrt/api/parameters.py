@@ -134,6 +134,16 @@ class Parameters(ArraysByName, MutableMapping[str, Array]):
             )
         return array
 
+    def __call__(self, *_: object, **__: object) -> NoReturn:
+        """Refuse to be called, as PyTorch's `parameters` are. Raises: UsageError."""
+        raise UsageError.at(
+            "parameters",
+            "net.parameters()",
+            "net.parameters, arrays by name",
+            "leave the brackets out; an optimizer takes none: vrt.Adam(lr=1e-3), then "
+            "net.step(batch, optimizer)",
+        )
+
     def __delitem__(self, name: str) -> NoReturn:
         raise CheckpointError.at(
             "parameters",

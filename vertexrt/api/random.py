@@ -75,7 +75,7 @@ def uniform(shape: tuple[int, ...] | int, low: Operand = 0.0, high: Operand = 1.
         low, high: numbers, or values of that shape; gradients go to these.
     Raises: TraceError, when the shape is not of positive integers.
     """
-    drawn, first = _standard(shape), value_of(low)
+    drawn, first = _standard("uniform", shape), value_of(low)
     span: Value = high - first
     return span * drawn + first
 
@@ -91,7 +91,7 @@ def normal(shape: tuple[int, ...] | int, mean: Operand = 0.0, std: Operand = 1.0
         mean, std: numbers, or values of that shape; gradients go to these.
     Raises: TraceError, when the shape is not of positive integers.
     """
-    moved = _standard(shape) - 0.5
+    moved = _standard("normal", shape) - 0.5
     near, root = abs(moved), CENTRE_ROOT - moved * moved
     far = sqrt(-log(0.5 - near)) - 1.6
     tail = _quotient(TAIL, far)
@@ -112,15 +112,15 @@ def _quotient(coefficients: tuple[tuple[float, ...], tuple[float, ...]], x: Valu
     return found[0] / found[1]
 
 
-def _standard(shape: tuple[int, ...] | int) -> Value:
+def _standard(where: str, shape: tuple[int, ...] | int) -> Value:
     """Draw numbers between 0 and 1, of which none is either."""
     b, extents = current_builder(), read_shape(shape)
     if extents is None:
         raise TraceError.at(
-            "uniform",
+            where,
             f"shape {shape!r} at {user_line()}",
             "a tuple of positive integers",
-            "write uniform(n)",
+            f"write {where}(n): the shape comes first",
         )
     return b.emit("uniform", b.const(0.0, extents), key=_key("uniform"))
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 from vertexrt.api.init import Initializer
 from vertexrt.checks import is_whole, read_shape
@@ -35,9 +35,9 @@ def current_trace() -> Trace:
     if trace is None:
         raise TraceError.at(
             "trace",
-            "an operation on parameters runs outside of forward()",
+            "an operation of vertexrt runs outside of forward()",
             "F is traced by vrt.compile, which calls forward() once",
-            "move the expression into forward()",
+            "move the expression into forward(); arrays are NumPy's to compute with",
         )
     return trace
 
@@ -290,13 +290,18 @@ class Matrix(Operators):
 
     def _times(self, x: Any, transpose: bool) -> Value:
         """Multiply a vector by the matrix, or by its transpose."""
-        vector = current_builder().lift(x)
-        if len(vector.shape) > 1:  # the IR takes rows at once; for people that is no product
+        vector, axes = current_builder().lift(x), len(self.shape)
+        if axes != 2 or len(vector.shape) > 1:  # the IR takes several rows at once; people do not
+            actions = {
+                1: "write w.T @ x; vrt.dot(x, y) multiplies two vectors",
+                2: "multiply a vector first: w1 @ (w2 @ x)",
+            }
             raise TraceError.at(
                 "matmul",
-                f"a right operand of shape {list(vector.shape)} at {user_line()}",
-                f"a right operand of shape [{self.shape[0 if transpose else -1]}]",
-                "multiply vectors only",
+                f"shapes {list(self.shape)} and {list(vector.shape)} at {user_line()}",
+                "a parameter of shape [M, N] and a right operand of shape "
+                f"[{self.shape[0 if transpose else -1]}]",
+                actions.get(axes, "write w[k] @ x"),
             )
         return vector.builder.emit("matmul", self, vector, transpose=transpose)
 
@@ -345,7 +350,7 @@ class Matrix(Operators):
                 "slice",
                 f"{key!r} of {self!r} at {user_line()}",
                 f"some of {rows} rows: w[a:b], or w[k]",
-                "write vrt.split(w @ x, n) for parts of a product",
+                "write w[k][j] for an element, vrt.split(w @ x, n) for parts of a product",
             )
         return ParameterPart(self, found.start * each, (len(found), *rest))
 
@@ -377,19 +382,26 @@ class Parameter(Matrix):
     ) -> None:
         extents = read_shape(shape)
         if extents is None:
+            array = getattr(shape, "shape", None)
             raise TraceError.at(
                 "Parameter",
-                f"shape is {shape!r}",
+                f"shape is {shape!r:.60}"
+                if array is None
+                else f"a {type(shape).__name__} in place of a shape",
                 "a tuple of positive integers",
-                "write (rows, columns), or (length,) for a vector",
+                "write (rows, columns), or (length,) for a vector"
+                if array is None
+                else f"write vrt.Parameter({tuple(array)}), and net.parameters[name] = array",
             )
         if init is not None and not callable(init):
             raise TraceError.at(
                 "Parameter",
                 f"init is a {type(init).__name__}",
                 "a function of shape and generator, as those of vrt.init",
-                "write init=vrt.init.constant(value) for one number; set an array by "
-                "net.parameters[name] = array",
+                f"write vrt.Parameter(({shape}, {init}))"
+                if is_whole(init)
+                else "write init=vrt.init.constant(value) for one number, "
+                "init=lambda shape, random: array for an array",
             )
         self.parameter, self.start, self.shape = self, 0, extents
         self.init = init
@@ -455,11 +467,18 @@ class ParameterPart(Matrix):
         return f"a part {list(self.shape)} of {self.parameter!r}"
 
 
-@dataclass(frozen=True, slots=True)
-class Transposed:
+class Transposed(Operators):
     """The transpose of a parameter: `w.T`. It multiplies vectors, and is nothing else."""
 
-    parameter: Matrix
+    def __init__(self, parameter: Matrix) -> None:
+        self.parameter = parameter
+
+    def _builder(self) -> Builder:
+        return current_builder()
+
+    def _as_value(self, builder: Builder) -> NoReturn:
+        got, expected = f"the transpose of {self.parameter!r} at {user_line()}", "w.T @ x alone"
+        raise TraceError.at("Parameter", got, expected, "multiply a vector by it")
 
     def __matmul__(self, x: Any) -> Value:
         return self.parameter._times(x, True)

@@ -5,9 +5,10 @@ The four functions gather, scatter, pull and push are those of Cavs (section 3.1
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from vertexrt.api.trace import (
     CHILDREN,
@@ -21,6 +22,7 @@ from vertexrt.api.trace import (
 )
 from vertexrt.checks import is_whole
 from vertexrt.errors import FieldError, TraceError, nearest
+from vertexrt.instead import in_place, no_name
 from vertexrt.ir.builder import Builder, Operators, Value
 from vertexrt.ir.join import join_programs
 from vertexrt.ir.passes.simplify import simplify
@@ -150,6 +152,15 @@ class VertexFunction:
         count = sum(math.prod(p.shape) for p in parameters)
         return f"{name}(arity={self.arity}, state={self.state}, {count:,} parameters)"
 
+    if not TYPE_CHECKING:  # type checkers know what there is
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if in_place("function", name):
+                raise no_name("function", name, dir(type(self)))
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
+            )
+
     def forward(self) -> None:
         """Compute one vertex. Overridden by the user."""
         raise TraceError.at(
@@ -272,13 +283,13 @@ class VertexFunction:
             b.emit("scatter", value, field=_field(self, trace, name), shape=value.shape)
 
     def pull(
-        self, name: str, shape: tuple[int, ...] | None = None, dtype: str | None = None
+        self, name: str, shape: tuple[int, ...] | int | None = None, dtype: str | None = None
     ) -> Value:
         """Read an external value of this vertex; zero where the vertex has none.
 
         Args:
             name: of the array in the graph batch.
-            shape: per vertex; a number by default.
+            shape: per vertex, a number for a vector; by default one number.
             dtype: "float" where it may not become an integer; by default it is one, as from
                 `pull_index`, if it is used as an index or a label.
         Raises: TraceError, when it was pulled before in another shape, or too many are pulled.
@@ -299,7 +310,7 @@ class VertexFunction:
     def edge(
         self,
         name: str,
-        shape: tuple[int, ...] | None = None,
+        shape: tuple[int, ...] | int | None = None,
         dtype: str | None = None,
         relation: int | str = CHILDREN,
     ) -> Value:
@@ -377,7 +388,9 @@ class VertexFunction:
                 "push",
                 f"name {name!r} a second time at {user_line()}",
                 "a name of its own for each push",
-                "rename one of them",
+                "add them, and push the sum: only 'loss' is minimised"
+                if name == "loss"
+                else "rename one of them",
             )
         trace.pushed.add(name)
         value = b.lift(value)
@@ -469,6 +482,14 @@ def trace_in(function: VertexFunction, names: NetworkNames | None = None) -> tup
     else:
         called = names.states[id(function)]
         params = {names.parameters[id(p)]: p for _, p in parameters_of(function)}
+    given = inspect.signature(function.forward)
+    if any(each.default is each.empty and each.kind < 2 for each in given.parameters.values()):
+        raise TraceError.at(  # the kinds from 2 on need no argument
+            "trace",
+            f"{type(function).__name__}.forward{given} takes arguments",
+            "forward(self)",
+            "read what a vertex is given by self.pull(name, shape)",
+        )
     trace = Trace(function, called, function.arity, names)
     token = active.set(trace)
     try:
@@ -495,7 +516,7 @@ def trace_in(function: VertexFunction, names: NetworkNames | None = None) -> tup
             "push",
             "forward() pushes nothing",
             "at least one push",
-            "call self.push(name, value) there",
+            "write self.push('h', h): what forward() returns is not read",
         )
     state = {_field(function, trace, name): size for name, size in function.state.items()}
     return simplify(trace.program(params, state)), trace

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, NoReturn
 from vertexrt.api.json_record import JsonRecord, parse_json
 from vertexrt.engine.devices import DEVICES, DTYPES, ENGINES, KERNEL_FORMS, PRECISIONS
 from vertexrt.errors import UsageError, nearest
+from vertexrt.instead import in_place
 from vertexrt.ir.updates import OPTIMIZERS as ROWS
 from vertexrt.models.catalogue import OWN_TRAIN, SPECS, names, require_known
 from vertexrt.plain_files import read_plain
@@ -154,7 +155,7 @@ class Real(Values):
         fits = len(text) <= LONGEST_REAL and _REAL.fullmatch(text) is not None
         value = float(text) if fits else math.nan
         if not 0.0 <= value < self.below:
-            limit = "" if self.below > 1.0 else f" and less than {self.below:g}"
+            limit = f" and less than {self.below:g}" if self.below <= 1.0 or fits else ""
             _refuse_value(flag, text, f"a number, 0 or more{limit}")
         if value == 0.0 and re.search("[1-9]", re.split("[eE]", text)[0]):
             _refuse_value(flag, text, "a number that is not too small to be told from 0")
@@ -698,11 +699,14 @@ class Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Refuse a command or an action that there is not; nothing else has choices."""
         if action.choices is not None and value not in action.choices:
+            near = nearest(value, action.choices)
+            if not near and "train" in action.choices:
+                near = f" A model comes after a command: vertexrt train {value}"
             raise UsageError.at(
                 self.prog,
                 f"unknown command '{value}'",
                 "expected one of " + ", ".join(action.choices),
-                f"See `{self.prog} --help`." + nearest(value, action.choices),
+                f"See `{self.prog} --help`.{near}",
             )
 
     def add(self, rows: Iterable[CommandOption], defaults: Mapping[str, str] | None = None) -> None:
@@ -827,11 +831,13 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         flag = unknown[0].split("=")[0]
         what = "option" if flag.startswith("-") else "argument"
         known = [word for action in command._actions for word in action.option_strings]
+        found = in_place("--", flag)
+        near = f" Write {found}" if found else nearest(flag, known)
         raise UsageError.at(
             command.prog,
             f"unknown {what} '{flag}'",
             "expected an option of this command",
-            f"See `{command.prog} --help`." + nearest(flag, known),
+            f"See `{command.prog} --help`." + near,
         )
     return options
 

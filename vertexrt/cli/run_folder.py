@@ -432,7 +432,7 @@ MOST_CLASSES = 60  # of a picture that can be read
 
 
 def draw_curve(folder: RunFolder) -> str | None:
-    """Write `curve.png` from the metrics of a run: a panel a value, a ring at the best dev value.
+    """Write `curve.png` from the metrics of a run: a panel a value, a ring at its best on dev.
 
     Returns: None, or one line that says why there is no picture.
     """
@@ -463,8 +463,9 @@ def _panel(axes: Any, records: list[Line], name: str) -> None:
             continue
         axes.plot(epochs, values, marker="o", markersize=3, label=split)
         if split == "dev":
-            best = values.index((max if MEASURES[name].larger else min)(values))
-            at, label = (epochs[best], values[best]), f"best, epoch {epochs[best]}"
+            what, better = ("highest", max) if MEASURES[name].larger else ("lowest", min)
+            best = values.index(better(values))
+            at, label = (epochs[best], values[best]), f"{what}, epoch {epochs[best]}"
             axes.plot(*at, "o", markersize=9, fillstyle="none", color="C1", label=label)
     axes.set_title("loss of a graph" if name == "loss" else name.replace("_", " "))
     axes.set_xlabel("epoch")
@@ -472,7 +473,8 @@ def _panel(axes: Any, records: list[Line], name: str) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     if name.endswith(PER_CENT):
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.legend()
+    # Below the panel, where it covers no curve.
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3, frameon=False)
 
 
 def series(records: list[Line], split: str, name: str) -> tuple[list[int], list[float]]:

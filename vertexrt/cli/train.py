@@ -132,7 +132,8 @@ def train(given: Namespace) -> int:
                 return _start_or_continue(given, options, interrupt, group)
         except Interrupted as stop:
             print(
-                "vertexrt: interrupted before the end; the last checkpoint stays", file=sys.stderr
+                "vertexrt: interrupted before the end; the last checkpoint, if there is one, stays",
+                file=sys.stderr,
             )
             return 128 + stop.number
 

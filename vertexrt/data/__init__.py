@@ -1,5 +1,8 @@
 """Data sets: readers, generated data, download with a checksum, and minibatches."""
 
+from typing import TYPE_CHECKING
+
+from vertexrt.data import edges
 from vertexrt.data.catalogue import catalogue
 from vertexrt.data.dataset import Dataset, Vocabulary
 from vertexrt.data.embeddings import Embeddings, read_embeddings
@@ -17,6 +20,7 @@ from vertexrt.data.readers import (
     write_jsonl,
 )
 from vertexrt.data.records import Examples
+from vertexrt.instead import instead
 
 __all__ = [
     "Dataset",
@@ -25,6 +29,7 @@ __all__ = [
     "Loader",
     "Vocabulary",
     "catalogue",
+    "edges",
     "from_dgl",
     "from_networkx",
     "from_nltk",
@@ -39,3 +44,6 @@ __all__ = [
     "read_trees",
     "write_jsonl",
 ]
+
+if not TYPE_CHECKING:  # type checkers know what there is
+    __getattr__ = instead("vrt.data", __all__)

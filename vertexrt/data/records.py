@@ -215,7 +215,7 @@ def _add(record: object, number: int, vertices: _Columns, edges: _Columns) -> In
         raise _wrong(
             f"the fields {', '.join(record) or '(none)'}",
             f"expected one of {', '.join(_STRUCTURES)}",
-            "say how the graph is given",
+            "say how the graph is given, a sequence of 3 by 'chain': 3",
         )
     structure = structures[0]
     _check_fields(record, (structure, "id", *_STRUCTURES[structure]))

@@ -6,12 +6,13 @@ import numbers
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.errors import DeviceError, UsageError
+from vertexrt.errors import DeviceError, MissingKeyError, UsageError, nearest
+from vertexrt.instead import instead
 
 
 class Outputs(Mapping[str, Any]):
@@ -52,8 +53,17 @@ class Outputs(Mapping[str, Any]):
             raise self._failure
         return self._arrays
 
+    if not TYPE_CHECKING:  # type checkers know what there is
+        __getattr__ = instead("outputs")
+
     def __getitem__(self, name: str) -> Any:
-        return self._read()[name]
+        arrays = self._read()
+        try:
+            return arrays[name]
+        except KeyError:
+            got, known = f"no {name!r} among the outputs", list(arrays)
+            action = f"name one, out['h'].{nearest(str(name), known)}"
+            raise MissingKeyError.at("outputs", got, ", ".join(known), action) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._read())
@@ -107,6 +117,9 @@ class Loss:
         wait: Callable[[], float] = float,
     ) -> None:
         self._value, self.outputs, self._wait = value, outputs, wait
+
+    if not TYPE_CHECKING:  # type checkers know what there is
+        __getattr__ = instead("loss")
 
     def __float__(self) -> float:
         if self._value is None:

@@ -43,7 +43,8 @@ from vertexrt.graph.pulls import (
     rows_unchecked,
     taken_rows,
 )
-from vertexrt.graph.types import VertexTypes, check_types, join_types, read_typed, unknown_type
+from vertexrt.graph.types import VertexTypes, check_types, join_types, read_typed
+from vertexrt.instead import instead
 
 if TYPE_CHECKING:
     import networkx
@@ -80,6 +81,9 @@ class _Graphs:
     pulls: Mapping[str, PullValue] = handed_out(lambda graphs: Pulls(pulls_of(graphs)))
     types: VertexTypes | None = handed_out(lambda graphs: fields_of(graphs).types)
     edge_pulls: Mapping[str, PullValue] = handed_out(lambda graphs: Pulls(edge_pulls_of(graphs)))
+
+    if not TYPE_CHECKING:  # type checkers know what there is
+        __getattr__ = instead("graph")
 
     def _check(
         self, where: str, graph_ptr: Any, child_ptr: Any, child: Any, pulls: Any, types: Any,
@@ -243,7 +247,8 @@ class InputGraph(_Graphs):
             sizes: name of a vertex type -> how many vertices it has.
             edges: (child type, relation, parent type) -> pairs (child, parent), as PyTorch
                 Geometric and DGL name the edges of heterogeneous graphs. A parent's children in a
-                relation keep the order given.
+                relation keep the order given. `vrt.data.edges` has those of chains, reversed ones,
+                windows, all pairs, layer over layer, trees in both ways and unrolled rounds.
             pulls: vertex type -> name -> array with a row for each vertex of the type, or `Rows`.
             edge_pulls: (child type, relation, parent type) -> name -> array with a row for each of
                 these pairs, or `Rows`; what PyTorch Geometric calls `edge_attr`.
@@ -303,6 +308,10 @@ class InputGraph(_Graphs):
         Returns: the graph (post-order, pulls "label") and its words.
         Raises: DataError with file, line and column, when the text is not one tree.
         """
+        given: object = text
+        if not isinstance(given, str):
+            got, action = f"a {type(text).__name__}", "pass '(3 (2 a) (2 b))', a tree at a time"
+            raise DataError.at(file, got, "expected one tree as text", action)
         forest = parse_brackets(text, file=file, line=line)
         trees = len(forest.graph_ptr) - 1
         if trees != 1:
@@ -335,7 +344,8 @@ class InputGraph(_Graphs):
         Raises: GraphError, on a graph that is not directed, two edges in one slot, or a cycle;
             PullError, when no node (or edge) has an attribute, or its values do not fit each other.
         """
-        return cls.from_children(*read_networkx(dag, tuple(pulls), tuple(edge_pulls)))
+        names = [[each] if isinstance(each, str) else list(each) for each in (pulls, edge_pulls)]
+        return cls.from_children(*read_networkx(dag, *names))
 
     def to_networkx(self) -> networkx.MultiDiGraph[int]:
         """Return a MultiDiGraph with edges from child to parent.
@@ -530,7 +540,8 @@ class GraphBatch(_Graphs):
         Raises: GraphError, when the batch has no such type.
         """
         if self.types is None:
-            raise unknown_type("the caller", name, ())
+            got, expected = f"of_type({name!r})", "a batch with vertex types"
+            raise GraphError.at(_WHERE, got, expected, "build its graphs with from_types")
         return np.flatnonzero(self.types.of_vertex == self.types.number(name)).astype(np.int32)
 
 

@@ -70,7 +70,7 @@ def check_structure(
         _name(graph_ptr, cycle[0], where),
         got,
         "children are evaluated before their parents",
-        "remove an edge of the cycle",
+        "remove an edge of the cycle, or unroll it: vrt.data.edges.rounds",
     )
 
 
@@ -130,7 +130,9 @@ def pairs_of(given: Any, what: str, verb: str, expected: str, where: str) -> Int
     array = read_array(given)
     if isinstance(array, str) or (array.size and array.shape[1:] != (2,)):
         got = array if isinstance(array, str) else f"an array {shape_of(array)}"
-        raise GraphError.at(where, f"{what} {verb} {got}", expected, "list the pairs")
+        turned = not isinstance(array, str) and array.ndim == 2 and len(array) == 2
+        action = "write edge_index.T: a row for each edge" if turned else "list the pairs"
+        raise GraphError.at(where, f"{what} {verb} {got}", expected, action)
     return int32_array(array.reshape(-1), what, where).reshape(-1, 2)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.errors import GraphError, PullError
+from vertexrt.errors import GraphError, PullError, nearest
 from vertexrt.graph.pulls import PullValue, Rows, parts_of
 from vertexrt.graph.types import VertexTypes
 
@@ -43,12 +43,15 @@ def read_slots(dag: networkx.DiGraph[Any]) -> list[list[Slot]]:
 
     Raises: GraphError, on a graph without directions, or two edges in one slot.
     """
-    if not dag.is_directed():
+    if not hasattr(dag, "is_directed") or not dag.is_directed():
+        several = isinstance(dag, (list, tuple))
         raise GraphError.at(
             _WHERE,
-            "a graph without directions",
+            f"a {type(dag).__name__}",
             "expected a DiGraph with edges from child to parent",
-            "convert it",
+            "vrt.data.from_networkx takes a list of them"
+            if several
+            else "write networkx.DiGraph(edges), each (child, parent)",
         )
     number = {node: i for i, node in enumerate(dag.nodes)}
     found: list[list[Slot]] = []
@@ -78,11 +81,12 @@ def _attribute(of: str, name: str, several: Sequence[Mapping[str, Any]]) -> Pull
     given = [each.get(name) for each in several]
     present = [value for value in given if value is not None]
     if not present:
+        known = sorted({str(name) for each in several for name in each})
         raise PullError.at(
             _WHERE,
             f"no {of} has the attribute '{name}'",
-            f"a pull has a value at one {of} at least",
-            "set it or leave it out of the pulls",
+            f"a pull has a value at one {of} at least; they have {', '.join(known) or 'none'}",
+            f"correct the name, or leave it out of the pulls.{nearest(name, known)}",
         )
     try:
         values = np.array(present)

@@ -428,9 +428,14 @@ def _numbers(has: str, given: Any, where: str) -> Array:
     array = read_array(given)
     owned = array if isinstance(array, str) else own_numbers(array)
     if isinstance(owned, str):
-        raise _misfit(where, f"{has} {owned}", _NUMBERS)
+        kind = "" if isinstance(array, str) else array.dtype.kind
+        actions = {
+            "U": "number the words: vrt.data.from_records does",
+            "b": "write array.astype(np.int32)",
+        }
+        raise _misfit(where, f"{has} {owned}", _NUMBERS, actions.get(kind, "correct the array"))
     return owned
 
 
-def _misfit(where: str, got: str, expected: str) -> PullError:
-    return PullError.at(where, got.strip(), f"expected {expected}", "correct the array")
+def _misfit(where: str, got: str, expected: str, action: str = "correct the array") -> PullError:
+    return PullError.at(where, got.strip(), f"expected {expected}", action)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 import numpy as np
 
 from vertexrt.errors import FieldError, TraceError
+from vertexrt.instead import in_place
 from vertexrt.ir.program import Domain, Node, Stage, Type, attributes, related, relation_of
 from vertexrt.ir.user_line import user_line
 
@@ -44,6 +45,12 @@ MOST_POWER = 64  # whole exponents up to which a power is products; others are e
 
 def _refuse(where: str, got: str, expected: str, action: str) -> NoReturn:
     raise TraceError.at(where, f"{got} at {user_line()}", expected, action)
+
+
+def _refuse_function(library: str, name: str) -> NoReturn:
+    short = {"numpy": "np"}.get(library, library)
+    got, action = f"{short}.{name} of a traced value", f"write {in_place('x', name)}"
+    _refuse(library, got, "a function of vertexrt", action)
 
 
 def refused(symbol: str, action: str) -> Callable[..., NoReturn]:
@@ -139,11 +146,20 @@ class Operators:
     # What would otherwise be Python's TypeError, or a wrong meaning.
 
     def __matmul__(self, other: Operand) -> Value:
+        left, right = (len(getattr(x, "shape", ())) for x in (self, other))
+        action = "write parameter @ x; vrt.sum(x * y) is the dot product of two vectors"
+        if left == 2:
+            action = (
+                "compute with its rows, one by one: "
+                "vrt.stack(*(vrt.dot(vrt.tanh(w[k]), x) for k in range(w.shape[0])))"
+            )
+        elif right == 2:
+            action = "write w.T @ x"
         _refuse(
             "matmul",
             f"a left operand that is a traced value ({self!r})",
             "a vrt.Parameter of shape [M, N] times a vector of shape [N]",
-            "write parameter @ x; vrt.sum(x * y) is the dot product of two vectors",
+            action,
         )
 
     def __rmatmul__(self, other: Operand) -> Value:
@@ -183,7 +199,9 @@ class Operators:
     __format__ = refused("format", "write repr(x): F is traced, there is no number yet")
     __float__ = refused("float", "use the value itself, and vrt.exp for math.exp")
     __int__ = __index__ = refused("int", "F is traced: there is no number yet")
-    __len__ = refused("len", "write x.shape[0]")
+    __len__ = refused(
+        "len", "write x.shape[0]; vrt.sum(0.0 * self.gather_all().h[0] + 1.0) counts children"
+    )
     __setitem__ = refused("x[k] = y", "values do not change; write vrt.concat or vrt.where")
 
     if not TYPE_CHECKING:  # which knows what values have
@@ -195,7 +213,7 @@ class Operators:
                 "trace",
                 f".{name} of a traced value at {user_line()}",
                 "a function of vertexrt: values have a shape and no methods",
-                "write vrt.sum(x), vrt.concat(x, y) and so on",
+                f"write {in_place('x', name)}",
             )
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
@@ -206,16 +224,20 @@ class Operators:
             "write vrt.concat, vrt.sum and so on",
         )
 
+    def __array_function__(self, function: Any, *_: object) -> NoReturn:
+        """Refuse the functions of NumPy by name."""
+        _refuse_function("numpy", function.__name__)
+
+    @classmethod
+    def __torch_function__(cls, function: Any, *_: object) -> NoReturn:
+        """Refuse the functions and modules of PyTorch by name."""
+        _refuse_function("torch", function.__name__)
+
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """Take the operators of NumPy's numbers, `np.float32(2) * x`; refuse all else."""
         apply = UFUNC_OPERATORS.get(ufunc.__name__)
         if apply is None or method != "__call__" or options:
-            _refuse(
-                "numpy",
-                f"np.{ufunc.__name__} of a traced value",
-                "a function of vertexrt",
-                "write vrt.exp, vrt.tanh, vrt.maximum and so on",
-            )
+            _refuse_function("numpy", ufunc.__name__)
         plain = [x if isinstance(x, Operators) else self._builder().number(x) for x in inputs]
         return apply(*plain)
 
@@ -267,14 +289,16 @@ class Value(Operators):
         if len(self.shape) != 1 or not is_plain(key):
             raise TraceError.at(
                 "slice",
-                f"{key!r} of a value of shape {self.shape}, at {user_line()}",
+                f"{key!r} of a value of shape {list(self.shape)}, at {user_line()}",
                 "a step-1 slice, a number or an integer pull, of a vector",
-                "slice vectors only",
+                "write x[a:b] or x[k] of a vector; vrt.stack(x[0], x[2]) picks elements",
             )
         length = self.shape[0]
         if not isinstance(key, slice):
-            start = range(length)[key] if -length <= key < length else length
-            return self.builder.emit("slice", self, start=start, shape=())
+            if not -length <= key < length:
+                got, expected = f"element {key} of {length}", f"0 to {length - 1}, or from the end"
+                _refuse("slice", got, expected, "correct the number, or the size of the vector")
+            return self.builder.emit("slice", self, start=range(length)[key], shape=())
         start, stop, _ = key.indices(length)
         return self.builder.emit("slice", self, start=start, shape=(stop - start,))
 
@@ -333,6 +357,9 @@ class Op:
 
 
 MOST_INT = 2**31 - 1  # of an integer pull
+# What users call ops; that of `logsumexp` alone does not look at shapes before.
+PUBLIC_NAMES = {"reduce_sum": "sum", "reduce_max": "max"}
+PUBLIC_NAMES |= dict.fromkeys(("nll", "logsumexp"), "cross_entropy")
 OVER_CHILDREN = ("segment_sum", "segment_max")
 TAKE_INTEGERS = ("real", "embed", "embed_grad", "nll", "nll_grad", "dropout_by")
 
@@ -381,7 +408,8 @@ class Builder:
             out = row.shape(types, attrs)
         except ShapeError as error:
             got = f"operands are {', '.join(map(str, types))}, at {where}"
-            raise TraceError.at(row.name, got, str(error), "change that line") from None
+            name = PUBLIC_NAMES.get(row.name, row.name)
+            raise TraceError.at(name, got, str(error), "change that line") from None
         inputs = tuple(v.index for v in values)
         node = Node(op, inputs, out, attributes(attrs), where, self.stage, function=self.function)
         self.nodes.append(node)
@@ -438,13 +466,22 @@ class Builder:
         """
         array = np.asarray(x) if isinstance(x, (int, float, np.generic, np.ndarray)) else None
         if array is None or array.ndim or array.dtype.kind not in "biuf":
-            what = f" of shape {list(np.shape(x))}" if isinstance(x, np.ndarray) else ""
+            shape = getattr(x, "shape", None)
+            what = "" if shape is None else f" of shape {list(shape)}"
+            action = "pass what forward() has read or computed"
+            if isinstance(x, (list, tuple)) and any(isinstance(each, Operators) for each in x):
+                action = "join them by vrt.concat(x, y), vrt.stack(a, b), or add them: x + y"
+            elif shape is not None or isinstance(x, (list, tuple)):
+                action = (
+                    "a constant is a parameter that is not trained, set in __init__: self.c = "
+                    "vrt.Parameter(shape, lambda shape, random: array, trainable=False); what "
+                    "differs by vertex is pulled: self.pull(name, shape)"
+                )
             raise TraceError.at(
                 "trace",
                 f"an operand is a {type(x).__name__}{what} at {user_line()}",
                 "a traced value, a vrt.Parameter or a number",
-                "pull an array by name; one that is equal for all vertices is a table of one "
-                "row, vrt.Rows(array[None], zeros), which is not trained",
+                action,
             )
         value = array.item()
         if not math.isfinite(value):
@@ -488,6 +525,16 @@ class Builder:
 
         Raises: TraceError, when they are no matrix and index.
         """
+        if len(table.shape) > 2:
+            _refuse(
+                "embed",
+                f"a row of a value of shape {list(table.shape)}",
+                "a parameter of shape [N, E] to look up in",
+                "write sum((index == k) * (w[k] @ x) for k in range(w.shape[0])) for a matrix by "
+                "number",
+            )
+        if index.node.op == "const":
+            _refuse("embed", "an index that is a plain number", "an integer pull", "write w[k]")
         row, node = self.as_index(index), table.node
         part = node.op == "param" and node.has("start")
         if len(table.shape) == 2 and (is_computed(row) or (part and row.type.dtype == "int")):

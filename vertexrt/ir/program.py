@@ -9,7 +9,7 @@ child of a vertex, read by `gather_all`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from typing import Any
@@ -303,6 +303,20 @@ def mark_needed(nodes: Sequence[Node], marked: list[bool]) -> list[bool]:
             for source in nodes[k].inputs:
                 marked[source] = True
     return marked
+
+
+def read_by(program: Program, pushes: Collection[str]) -> frozenset[str]:
+    """Return the parameters that pushes depend on, through the states of children too."""
+    fields: set[str] = set()  # of states, which their parents read
+    while True:
+        marked = [
+            n["name"] in pushes if n.op == "push" else n.op == "scatter" and n["field"] in fields
+            for n in program.nodes
+        ]
+        needed = [program.nodes[k] for k, m in enumerate(mark_needed(program.nodes, marked)) if m]
+        before, fields = fields, {n["field"] for n in needed if n.op in ("gather", "gather_all")}
+        if fields == before:
+            return frozenset(n["name"] for n in needed if n.op == "param")
 
 
 def longest_chains(nodes: Sequence[Node], counted: Callable[[int], bool]) -> list[int]:

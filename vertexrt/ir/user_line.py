@@ -16,7 +16,8 @@ def user_line() -> str:
     models = str(Path(PACKAGE) / "models")
     while frame is not None:
         name = frame.f_code.co_filename
-        if not name.startswith(PACKAGE) or name.startswith(models):
+        inside = name.startswith(PACKAGE) and not name.startswith(models)
+        if not inside and "site-packages/torch/" not in name:  # a module of PyTorch that was called
             text = linecache.getline(name, frame.f_lineno).strip()
             return f"{Path(name).name}:{frame.f_lineno}: {text}"
         frame = frame.f_back

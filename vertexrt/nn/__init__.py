@@ -5,8 +5,11 @@ PyTorch's modules are: `self.cell = LSTMCell(...)` has `cell.weight_ih`. Shapes,
 of gates are PyTorch's where it has the same cell, so that its `state_dict` fits.
 """
 
+from typing import TYPE_CHECKING
+
 from vertexrt.api.functional import block_diagonal, elu, gelu, leaky_relu, silu, softplus
 from vertexrt.api.trace import Cell
+from vertexrt.instead import instead
 from vertexrt.nn.cells import (
     ChildSumTreeLSTMCell,
     Embedding,
@@ -37,3 +40,6 @@ __all__ = [
     "silu",
     "softplus",
 ]
+
+if not TYPE_CHECKING:  # type checkers know what there is
+    __getattr__ = instead("vrt.nn", __all__)

@@ -50,7 +50,7 @@ def sizes_of(where: str, **sizes: object) -> list[int]:
                 where,
                 f"{name} is {given!r:.60}",
                 "a whole number above 0, of 32 bits",
-                f"write {where}(..., {name}=64)",
+                f"write {where}(..., {name}=64); data without a field have 0 labels or words",
             )
         found.append(int(given))
     return found

@@ -12,6 +12,7 @@ PyTorch is needed: pip install 'vertexrt[torch]'. Without it, importing this rai
 """
 
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 if find_spec("torch") is None:
     raise ImportError(
@@ -19,6 +20,7 @@ if find_spec("torch") is None:
         "pip install 'vertexrt[torch]'"
     )
 
+from vertexrt.instead import instead as _instead
 from vertexrt.torch.module import Module as Module
 from vertexrt.torch.passes import BatchTensors as BatchTensors
 from vertexrt.torch.recurrent import GRU as GRU
@@ -27,3 +29,6 @@ from vertexrt.torch.recurrent import RNN as RNN
 from vertexrt.torch.recurrent import Recurrent as Recurrent
 
 __all__ = ["GRU", "LSTM", "RNN", "BatchTensors", "Module", "Recurrent"]
+
+if not TYPE_CHECKING:  # type checkers know what there is
+    __getattr__ = _instead("vt", __all__)

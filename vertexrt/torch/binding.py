@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from types import NoneType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -290,6 +290,11 @@ class BoundModule(nn.Module):
         super().__init__(*args, **kwargs)
         self.binding: BoundNetwork | None = None
         self.register_load_state_dict_post_hook(_bind_again)  # which may have assigned others
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        """Refuse `torch.jit.script`. Raises: UsageError."""
+        got, expected = "torch.jit.script of a network", "a module of Python, which it stays"
+        raise UsageError.at("torch", got, expected, "script what is around it, and call this")
 
     def hold(self, network: Network, prefix: str = "") -> None:
         """Have the parameters of a network, in the same memory, by its names without a prefix.

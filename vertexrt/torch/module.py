@@ -7,13 +7,13 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from vertexrt.api.arguments import check_loss, check_pushes
+from vertexrt.api.arguments import check_loss, check_pushes, names_of
 from vertexrt.api.network import Network
 from vertexrt.engine.model import REDUCTIONS
 from vertexrt.errors import UsageError, nearest
 from vertexrt.graph import GraphBatch
 from vertexrt.torch.binding import BoundModule
-from vertexrt.torch.passes import BatchTensors, evaluate, outside_graphs
+from vertexrt.torch.passes import BatchTensors, evaluate, graphs_in, outside_graphs
 
 NOT_IN_GRAPHS = (
     "[torch] module.loss in a graph of torch.compile; a call outside of it; leave fullgraph out, "
@@ -72,14 +72,17 @@ class Module(BoundModule):
         Raises: UsageError, for names that the network does not have; PullError, when pulls do not
             fit.
         """
+        given: object = batch
+        if not isinstance(given, (GraphBatch, BatchTensors)):
+            graphs_in(given)
         bound, parameters = self.bound()
-        names = tuple(bound.push_shapes) if outputs is None else tuple(outputs)
+        names = tuple(bound.push_shapes) if outputs is None else names_of("torch", outputs)
         _check_names("pushes", names, bound.push_shapes)
         _check_names("pulls", tuple(pulls), bound.pulls)
         if not names:
             check_pushes("forward", names, tuple(bound.push_shapes), bound.network.program.name)
-        given = bound, parameters, batch, pulls, names
-        found = evaluate(*given, training=self.training, sparse=self.sparse)
+        asked = bound, parameters, batch, pulls, names
+        found = evaluate(*asked, training=self.training, sparse=self.sparse)
         return dict(zip(names, found, strict=False))
 
     def loss(

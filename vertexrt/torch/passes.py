@@ -150,9 +150,23 @@ def graphs_in(batch: object) -> GraphBatch:
         return batch
     if isinstance(batch, BatchTensors):
         return batch.graphs
+    _refuse_symbol(batch)
     got = f"the batch is a {type(batch).__name__}"
     action = "build one: vrt.GraphBatch.from_graphs([...])"
     raise UsageError.at("torch", got, "a GraphBatch, or a BatchTensors of it", action)
+
+
+def check_tensor(given: object) -> None:
+    """Refuse what holds no numbers: other types, and the symbols of PyTorch. Raises: UsageError."""
+    _refuse_symbol(given)
+    if not isinstance(given, Tensor):
+        got = f"a {type(given).__name__}"
+        raise UsageError.at("torch", got, "a tensor", "write torch.as_tensor(array)")
+
+
+def _refuse_symbol(given: object) -> None:
+    if type(given).__module__.startswith(("torch.fx", "torch._subclasses")):
+        raise UsageError.at("torch", f"a {type(given).__name__}, no tensor", *NO_EXPORT)
 
 
 class Call(NamedTuple):
@@ -519,6 +533,8 @@ def evaluate(
     device, dtype, grad = bound.device, bound.dtype, torch.is_grad_enabled()
     given, wanted = [*parameters], []
     for name, pull in pulls.items():
+        if type(pull) is not Tensor:
+            check_tensor(pull)
         pull = pull.resolve_neg()  # kernels see the numbers alone
         if pull.dtype != dtype or pull.device != device:  # `to` takes longer to find it out
             # Whole numbers, which decide how a batch runs, are read on the host.

@@ -32,7 +32,7 @@ from vertexrt.graph.types import VertexTypes
 from vertexrt.native.compiled import compiled
 from vertexrt.native.foreign import filled_here
 from vertexrt.torch.binding import BoundModule, NetworkSource
-from vertexrt.torch.passes import WantedRows, evaluate, outside_graphs
+from vertexrt.torch.passes import WantedRows, check_tensor, evaluate, outside_graphs
 
 Array = np.ndarray[Any, Any]
 DROPPED = "dropped"  # the state that the next layer reads, where dropout comes between
@@ -370,6 +370,9 @@ class Layers(BoundModule, nn.RNNBase):
         """
         several, packed = len(self.sizes) > 1, isinstance(input, PackedSequence)
         states = [] if hx is None else list(hx) if several else [hx]
+        for given in (input, *states)[packed:]:
+            if type(given) is not Tensor:
+                check_tensor(given)
         if hx is not None and len(states) != len(self.sizes):
             raise RuntimeError("lstm expects two hidden states")
         batched = packed or input.dim() == 3
@@ -494,6 +497,8 @@ class Recurrent(BoundModule):
             if names is None:
                 got = f"a {type(cell).__name__}, whose states are not known"
                 action = "write Recurrent(cell, input_size, state={'h': 64})"
+                if isinstance(cell, nn.Module):
+                    action = f"take a cell of vrt.nn, such as vrt.nn.{type(cell).__name__}"
                 raise _misfit(got, "their sizes", action)
             state = dict.fromkeys(names, cell.hidden_size)
         self.sizes, self.batch_first = tuple(state.items()), batch_first
@@ -522,6 +527,8 @@ class Recurrent(BoundModule):
             names = ", ".join(name for name, _ in self.sizes)
             raise _misfit(f"{len(given)} states", f"those of {names}")
         turned = self.batch_first and not isinstance(x, PackedSequence)
+        if type(x) not in (Tensor, PackedSequence):
+            check_tensor(x)
         if isinstance(x, PackedSequence):
             steps, count = x.data.shape[:1], int(x.batch_sizes[0])
             total = int(x.batch_sizes.sum())

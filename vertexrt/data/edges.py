@@ -1,0 +1,136 @@
+"""Pairs (child, parent) of common graphs, for `InputGraph.from_types` and `from_edges`.
+
+    edges = vrt.data.edges
+    vrt.InputGraph.from_types(
+        {"word": 5, "phrase": 5},
+        {
+            ("word", "before", "word"): edges.chain(5),
+            ("word", "own", "phrase"): edges.same(5),
+            ("phrase", "after", "phrase"): edges.chain(5, reverse=True),
+        },
+    )
+
+Each function returns int32 [E, 2]. The children of a parent come in rising order; in `rounds` as
+they are given.
+Raises: GraphError, for what are no whole numbers from 0 on, or no pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.graph.checks import count_of, int32_array, pairs_of
+
+__all__ = ["all_pairs", "chain", "ends", "layers", "rounds", "same", "tree", "window"]
+
+Pairs = npt.NDArray[np.int32]
+_WHERE = "edges"
+
+
+def chain(lengths: int | Sequence[int], *, reverse: bool = False) -> Pairs:
+    """Return the edges of a chain: vertex i reads i - 1, or i + 1 if it is reversed.
+
+    Args:
+        lengths: of the chain; or of several, whose vertices come one chain after the other.
+        reverse: from the last vertex to the first.
+    """
+    sizes = _sizes(lengths)
+    before = np.delete(np.arange(sizes.sum()), np.cumsum(sizes)[sizes > 0] - 1)
+    return _pairs(before + reverse, before + (not reverse))
+
+
+def ends(lengths: Sequence[int], *, reverse: bool = False) -> Pairs:
+    """Return the edges from the end of each chain to a vertex of another type, chain k to vertex k.
+
+    Args:
+        lengths: of chains, whose vertices come one chain after the other; an empty one has none.
+        reverse: chains that were made with `reverse`, which end at their first vertices.
+    """
+    sizes = _sizes(lengths)
+    stops = np.cumsum(sizes)
+    found = stops - sizes if reverse else stops - 1
+    return _pairs(found[sizes > 0], np.flatnonzero(sizes))
+
+
+def same(count: int) -> Pairs:
+    """Return the edges from each vertex of a type to that of another type with its number."""
+    each = np.arange(_count(count))
+    return _pairs(each, each)
+
+
+def window(count: int, first: int, last: int) -> Pairs:
+    """Return the edges of windows: vertex i reads i + first to i + last, as far as there are.
+
+    `window(n, -2, -1)` is the two before, of one type; `window(n, -1, 1)`, with the vertex between
+    its neighbours, is a window over another type of as many vertices.
+
+    Args:
+        first, last: whole numbers of any sign.
+    """
+    parent = np.arange(_count(count))[:, None]
+    low, high = int32_array([first, last], "the window", _WHERE)
+    child = parent + np.arange(low, high + 1)
+    inside = (child >= 0) & (child < count)
+    return _pairs(child[inside], np.broadcast_to(parent, child.shape)[inside])
+
+
+def all_pairs(children: int, parents: int) -> Pairs:
+    """Return an edge from each of the children of one type to each of the parents of another."""
+    parent, child = np.indices((_count(parents), _count(children))).reshape(2, -1)
+    return _pairs(child, parent)
+
+
+def layers(count: int, depth: int) -> Pairs:
+    """Return the edges of layer over layer in one type: each vertex reads the one below it.
+
+    Args:
+        count: vertices of a layer; those of the lowest come first.
+        depth: layers.
+    """
+    return rounds(same(count), count, max(_count(depth), 1) - 1)
+
+
+def rounds(edges: Any, count: int, times: int) -> Pairs:
+    """Return the edges of message passing, unrolled: those of a graph from each round to the next.
+
+    Whatever the edges are, cycles too, the unrolled graph has none. `layers(count, times + 1)` are
+    the edges from each vertex to itself a round later.
+
+    Args:
+        edges: pairs (sender, receiver), of numbers below `count`.
+        count: vertices of a round; vertex v of round r is r * count + v.
+        times: rounds after the first one, which only sends.
+    """
+    size = _count(count)
+    pairs = pairs_of(edges, "edges", "is", "expected pairs (sender, receiver)", _WHERE)
+    sender, receiver = (pairs + size * np.arange(_count(times))[:, None, None]).reshape(-1, 2).T
+    return _pairs(sender, receiver + size)
+
+
+def tree(parents: Any, *, down: bool = False) -> Pairs:
+    """Return the edges of a tree, or of several: a vertex reads its children, or its parent.
+
+    Args:
+        parents: whole numbers [V], the parent of each vertex, -1 at a root.
+        down: from parents to their children.
+    """
+    of = int32_array(parents, "parents", _WHERE)
+    child = np.flatnonzero(of >= 0)
+    return _pairs(of[child], child) if down else _pairs(child, of[child])
+
+
+def _count(given: object) -> int:
+    return count_of(given, "a number of vertices", _WHERE)
+
+
+def _sizes(lengths: Any) -> npt.NDArray[np.int64]:
+    several = [lengths] if np.ndim(lengths) == 0 else lengths
+    return np.array([_count(size) for size in several], np.int64)
+
+
+def _pairs(child: npt.NDArray[Any], parent: npt.NDArray[Any]) -> Pairs:
+    return np.stack([child, parent], axis=1).astype(np.int32)
