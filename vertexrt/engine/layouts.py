@@ -29,6 +29,7 @@ from vertexrt.scheduler.schedule import schedule_of
 Array = np.ndarray[Any, Any]
 
 MOST_LAYOUTS, MOST_VERTICES = 32, 1 << 20  # that are kept for a variant
+MOST_KNOWN = 1 << 12  # keys that are known to have come
 
 
 @dataclass(slots=True)
@@ -191,17 +192,41 @@ def lay_out(
 T = TypeVar("T")
 
 
+class Known:
+    """Keys that have come.
+
+    Most of what varies from step to step never comes again. To hold what is made of it would take
+    new memory for each step, of which each page costs the system a microsecond or two: only what
+    comes again is held.
+    """
+
+    def __init__(self) -> None:
+        self._hashes: set[int] = set()
+
+    def has_come(self, key: Hashable) -> bool:
+        """Tell whether a key came before; from now on it has."""
+        found = hash(key) in self._hashes
+        if len(self._hashes) == MOST_KNOWN:
+            self._hashes.clear()
+        self._hashes.add(hash(key))
+        return found
+
+
 class Recent(Generic[T]):
     """A mapping that lets go of what was not asked for the longest.
 
     Args:
         most: entries; most_size: of all together.
+
+    Attributes:
+        known: keys of what was made to be held.
     """
 
     def __init__(self, most: int, most_size: int) -> None:
         self.most, self.most_size = most, most_size
         self._held: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
         self._size = 0
+        self.known = Known()
 
     def __len__(self) -> int:
         return len(self._held)

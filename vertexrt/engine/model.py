@@ -63,7 +63,6 @@ T = TypeVar("T")
 REDUCTIONS = ("mean_graphs", "mean_vertices", "sum")
 BATCHED = Configuration(False, 1)
 MOST_RUNS, MOST_IN_ALL = 128, 1 << 20  # that are kept, and their vertices
-MOST_SEEN = 1 << 12  # batches that are known to have come
 MOST_OF_A_BATCH = 1 << 14  # of a batch: preparing it takes less than running it, where it is larger
 
 
@@ -93,11 +92,10 @@ def prepare(
     layout = None if key is None else variant.layouts.find(key)
     structure = None if layout is None else layout.structure
     inputs = read_inputs(reader, batch, dtype, structure=structure)
-    if layout is not None and is_within(inputs.index, reader.used, reader.bounds):
-        layout.came_again = True
-    else:
+    if layout is None or not is_within(inputs.index, reader.used, reader.bounds):
         layout = _lay_out(variant, batch, inputs, policy_of(policy), merges)
-        if key is not None:
+        if key is not None and variant.layouts.known.has_come(key):
+            layout.came_again = True
             variant.layouts.keep(key, layout, batch.num_vertices)
     return Run(variant, variant.ready(), share, inputs, layout, configuration)
 
@@ -206,7 +204,6 @@ class CompiledModel:
         self._facts: WeakKeyDictionary[GraphBatch, dict[Use, GraphFacts | None]]
         self._facts = WeakKeyDictionary()
         self.kept: Recent[Run] = Recent(MOST_RUNS, MOST_IN_ALL)  # by use and numbers, bare
-        self._seen: set[tuple[Use, bytes]] = set()
         self.marks = self._new_marks()
 
     def equal(self) -> CompiledModel:
@@ -275,13 +272,9 @@ class CompiledModel:
             if form.numbers is None or len(runs) > 1:
                 return runs
             key = use, form.numbers
-            if form.comes_again or key in self._seen:
+            if form.comes_again or self.kept.known.has_come(key):
                 runs[0].kept = {}
                 self.kept.keep(key, runs[0].bare(), batch.num_vertices)
-                return runs
-            if len(self._seen) == MOST_SEEN:
-                self._seen.clear()
-            self._seen.add(key)
             return runs
 
     def kept_run(self, use: Use, form: BatchForm) -> Run | None:

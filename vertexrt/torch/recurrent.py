@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,11 +24,13 @@ from torch.nn.utils.rnn import PackedSequence
 import vertexrt as vrt
 from vertexrt import nn as cells
 from vertexrt.engine.model import MOST_OF_A_BATCH
+from vertexrt.engine.layouts import Known
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import unchecked_batch
+from vertexrt.graph.digest import BITS_128
 from vertexrt.graph.owned import INT32, own, unwritten
-from vertexrt.graph.pulls import PullValue, rows_unchecked
+from vertexrt.graph.pulls import PullValue, held_index, rows_unchecked
 from vertexrt.graph.types import VertexTypes
 from vertexrt.native.compiled import compiled
 from vertexrt.native.foreign import filled_here
@@ -37,7 +40,6 @@ from vertexrt.torch.passes import WantedRows, evaluate, outside_graphs
 Array = np.ndarray[Any, Any]
 DROPPED = "dropped"  # the state that the next layer reads, where dropout comes between
 KEPT = 128  # structures of minibatches, as many as runs
-NO_RESETS = np.zeros(0, np.uint8)
 WAYS = ("", "_reverse")  # of names of types, and of PyTorch's parameters
 
 
@@ -47,8 +49,8 @@ class ChainLayout(NamedTuple):
     Attributes:
         counts: the bytes of int64 [times], how many sequences there are at each time, never rising;
             the rows of a time lie side by side.
-        resets: the bytes of bool [rows], where a step takes no state; b"" where there is none, as
-            for stacks.
+        resets: of bool [rows], where a step takes no state, what `np.packbits` returns, in bytes;
+            b"" where there is none, as for stacks.
         sizes: of each state that is given from outside; those of a cell otherwise.
         given: states are given from outside.
         layers: of a stack; directions: 1, or 2, where chains run backwards, too.
@@ -97,8 +99,11 @@ def type_of(layer: int, way: int) -> str:
     return f"l{layer}{WAYS[way]}"
 
 
+_known = Known()
+
+
 def chains_of(layout: ChainLayout, rows: int) -> Chains:
-    """Return sequences as chains; those of the last layouts are kept, if they are not large.
+    """Return sequences as chains; those of layouts that come again are kept, if not large.
 
     Args:
         rows: how many are given.
@@ -106,11 +111,20 @@ def chains_of(layout: ChainLayout, rows: int) -> Chains:
         steps than rows.
     """
     few = rows * layout.layers * layout.directions <= MOST_OF_A_BATCH
-    found: Chains = (_chains_of if few else _chains_of.__wrapped__)(layout)
+    found = _kept_or_made(layout, few)
     if rows < found.steps:
         got, expected = f"{rows} steps", f"{found.steps}, as batch_sizes say"
         raise UsageError.at("torch", got, expected, "pack them by torch.nn.utils.rnn")
     return found
+
+
+def _kept_or_made(layout: ChainLayout, few: bool) -> Chains:
+    kept = few and _known.has_come(layout)
+    if layout.resets:
+        whole = _kept_or_made(layout._replace(resets=b""), few)
+        made = _cut_chains if kept else _cut_chains.__wrapped__
+        return made(layout, whole)  # type: ignore[no-any-return]
+    return (_chains_of if kept else _chains_of.__wrapped__)(layout)  # type: ignore[no-any-return]
 
 
 @lru_cache(KEPT)
@@ -120,19 +134,14 @@ def _chains_of(layout: ChainLayout) -> Chains:
         got, action = f"batch_sizes {counts.tolist()}", "pack sequences by torch.nn.utils.rnn"
         raise UsageError.at("torch", got, "numbers from 1 on that never rise", action)
     given, layers, directions = layout.given, layout.layers, layout.directions
-    resets = np.frombuffer(layout.resets, np.uint8) if layout.resets else NO_RESETS
     sequences, steps, kinds = int(counts[0]), int(counts.sum()), layers * directions
     slots = [1 + directions * int(kind >= directions) for kind in range(kinds)]  # of a step
     count, size = steps * kinds, steps * sum(slots)
-    whole = unwritten(size + 3 * count + steps + 2, INT32)
+    whole = unwritten(size + 3 * count + sequences + 2, INT32)
     top, last = np.empty(steps * directions, np.int64), np.empty(kinds * sequences, np.int64)
     shape = int(given), layers, directions
-    graphs, in_order = _lay_chains(whole, top, last, counts, resets, shape)
+    in_order = _lay_chains(whole, top, last, counts, shape)
     child, x, state, rest = np.split(whole, [size, size + count, size + 2 * count])
-    pulls: dict[str, PullValue] = {"x": rows_unchecked(_zeros(steps, 0), x)}
-    tables = kinds * sequences if given else 1  # rows, perhaps unread
-    for name, elements in layout.sizes:
-        pulls[first(name)] = rows_unchecked(_zeros(tables, elements), state)
     types = None
     if kinds > 1:
         names = tuple(type_of(*divmod(kind, directions)) for kind in range(kinds))
@@ -140,8 +149,8 @@ def _chains_of(layout: ChainLayout) -> Chains:
         of_edge = np.concatenate([np.arange(each) for each in slots])
         tiled = (np.tile(each, steps) for each in (np.arange(kinds), of_edge))
         types = VertexTypes(names, relations, *[own(each, INT32) for each in tiled])
-    structure = rest[count + 1 :][: graphs + 1], rest[: count + 1], child
-    batch = unchecked_batch(*structure, pulls, types, {})
+    structure = rest[count + 1 :], rest[: count + 1], child
+    batch = _batch_of(layout, structure, x, state, types)
     as_given = (steps, -1) if layout.packed else (len(counts), sequences, -1)
     rows = [WantedRows(shape=as_given)]
     if kinds > 1 or not in_order:
@@ -151,13 +160,67 @@ def _chains_of(layout: ChainLayout) -> Chains:
     return Chains(batch, steps, states[:1] + states, tuple(rows))
 
 
+@lru_cache(KEPT)
+def _cut_chains(layout: ChainLayout, whole: Chains) -> Chains:
+    """Return chains that resets cut."""
+    graphs, steps = whole.graphs, whole.steps
+    x, state = (held_index(graphs.pulls[name]) for name in ("x", first(layout.sizes[0][0])))
+    made = unwritten(3 * steps + 1, INT32)
+    marks = np.unpackbits(np.frombuffer(layout.resets, np.uint8))
+    count = _cut(made, x, state, graphs.child, marks)
+    child, state, ptr = made[:steps], made[steps : 2 * steps], made[2 * steps :][: count + 1]
+    batch = _batch_of(layout, (ptr, graphs.child_ptr, child), x, state, None)
+    return whole._replace(graphs=batch)
+
+
+def _batch_of(
+    layout: ChainLayout,
+    structure: tuple[Array, Array, Array],
+    x: Array,
+    state: Array,
+    types: VertexTypes | None,
+) -> GraphBatch:
+    """Return the batch of chains."""
+    counts, resets, *others = layout
+    pulls: dict[str, PullValue] = {"x": rows_unchecked(_zeros(len(x), 0), x)}
+    tables = layout.layers * layout.directions * int.from_bytes(counts[:8], "little")
+    for name, elements in layout.sizes:  # which may be unread
+        pulls[first(name)] = rows_unchecked(_zeros(tables if layout.given else 1, elements), state)
+    batch = unchecked_batch(*structure, pulls, types, {})
+    # Whatever decides how it runs is written from the layout, which has fewer bytes.
+    digest = blake2b(repr((len(counts), others)).encode(), digest_size=BITS_128)
+    for each in (counts, resets):
+        digest.update(each)
+    batch.form.structure = batch.form.numbers = digest.digest()
+    return batch
+
+
+@compiled
+def _cut(whole: Array, x: Array, state: Array, child: Array, resets: Array) -> int:
+    """Write chains of one layer whose steps take no state where there is a reset.
+
+    Args:
+        whole: int32, gets the child of each vertex, the state that it takes, and `graph_ptr`.
+        x, state, child: of the chains without resets; resets: [rows or more], 1 where there is one.
+    Returns: how many graphs there are.
+    """
+    out, steps, graphs = filled_here(whole), len(x), 0
+    for v in range(steps):
+        cut = -int(resets[x[v]])
+        out[v] = child[v] | cut
+        out[steps + v] = state[v] | cut
+        out[2 * steps + graphs] = v
+        graphs += int(out[v] < 0)
+    out[2 * steps + graphs] = steps
+    return graphs
+
+
 @compiled
 def _lay_chains(
     whole: Array,
     top: Array,
     last: Array,
     counts: Array,
-    resets: Array,
     shape: tuple[int, int, int],
 ) -> Any:
     """Write the chains of sequences, one after the other; the vertices of a step side by side.
@@ -167,8 +230,8 @@ def _lay_chains(
             takes, or -1; then `child_ptr` and `graph_ptr` of the batch.
         top: int64, gets the vertices of each row in the last layer; last: int64, those with the
             final state of each chain.
-        counts, resets: of `ChainLayout`; shape: its `given`, `layers` and `directions`.
-    Returns: how many graphs there are; if the rows are in the order of the vertices.
+        counts: of `ChainLayout`; shape: its `given`, `layers` and `directions`.
+    Returns: if the rows are in the order of the vertices.
     """
     given, layers, directions = shape
     out = filled_here(whole)
@@ -185,37 +248,33 @@ def _lay_chains(
     state = x + steps * kinds
     ptr = state + steps * kinds
     graph_at = ptr + steps * kinds + 1
-    graphs, first_slot, in_order = 0, 0, True
+    first_slot, in_order = 0, True
     for kind in range(kinds):
         layer, way = kind // directions, kind % directions
         lower = directions if layer else 0
         top_layer, v = int(layer == layers - 1), 0
         for b in range(len(lengths)):
             final = lengths[b] - 1
+            out[graph_at + b] = v * kinds
             last[kind * len(lengths) + b] = (v + final * (1 - way)) * kinds + kind
             for t in range(lengths[b]):
                 row, vertex = starts[t] + b, v * kinds + kind
                 slot = v * slots + first_slot
-                cut = int(resets[row]) if len(resets) else 0
                 begins = int(t == way * final)
                 out[ptr + vertex] = slot
-                out[slot] = -1 if begins + cut else vertex + (2 * way - 1) * kinds
+                out[slot] = -1 if begins else vertex + (2 * way - 1) * kinds
                 for k in range(lower):
                     out[slot + 1 + k] = vertex - kind + (layer - 1) * directions + k
                 out[x + vertex] = -1 if layer else row
-                takes = given * begins * (1 - cut)
-                out[state + vertex] = kind * len(lengths) + b if takes else -1
+                out[state + vertex] = kind * len(lengths) + b if given * begins else -1
                 if top_layer:
                     top[row * directions + way] = vertex
                 if row != v:
                     in_order = False
-                if (int(t == 0) + cut) * int(kind == 0):
-                    out[graph_at + graphs] = v * kinds
-                    graphs += 1
                 v += 1
         first_slot += 1 + lower
-    out[ptr + steps * kinds], out[graph_at + graphs] = steps * slots, steps * kinds
-    return graphs, in_order
+    out[ptr + steps * kinds], out[graph_at + len(lengths)] = steps * slots, steps * kinds
+    return in_order
 
 
 @lru_cache(KEPT)
@@ -539,7 +598,7 @@ class Recurrent(BoundModule):
             if resets.dtype != torch.bool or resets.shape != steps:
                 got = f"resets are {resets.dtype}, {list(resets.shape)}"
                 raise _misfit(got, f"bool of shape {list(steps)}")
-            marks = (resets.T if turned else resets).reshape(-1).cpu().numpy().tobytes()
+            marks = np.packbits((resets.T if turned else resets).cpu().numpy()).tobytes()
         out, last = run_chains(self, x, [each.unsqueeze(0) for each in given], marks)
         return out, tuple(each.squeeze(0) for each in last)
 
