@@ -697,8 +697,10 @@ def has_same_sizes(batch: GraphBatch) -> bool:
     whole = whole_of(batch)
     form = whole.form
     if form.same_sizes is None:
-        sizes = [np.diff(starts) for starts in starts_of(whole)]
-        form.same_sizes = all((each == each[0]).all() for each in sizes)
+        form.same_sizes = all(
+            int(each[1]) * (len(each) - 1) == each[-1] and (np.diff(each) == each[1]).all()
+            for each in starts_of(whole)
+        )
     return form.same_sizes and (whole is not batch or batch.num_graphs > 1)
 
 

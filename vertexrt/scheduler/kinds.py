@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.graph.compiled import children_first
+from vertexrt.graph.compiled import children_first, levels_of_chains
 from vertexrt.ir.passes.specialise import FUNCTION_AT
 from vertexrt.native.compiled import compiled
 from vertexrt.scheduler.compiled import find_levels
@@ -17,6 +17,7 @@ MET = 32  # places of a table, a power of 2
 
 # What `read_vertices` may find.
 FINE, NEW_PATH_KIND, NEW_LAZY_KIND, NOT_BOUNDED, TOO_MANY_CHILDREN = range(5)
+DAG, FOREST, CHAINS = range(3)  # forms of graphs
 
 
 @compiled
@@ -59,8 +60,9 @@ def read_vertices(
         has_loss: of the kinds in `lazy_known`.
         layers: int64 [functions], the layer of each, after whose vertices those of the next come.
     Returns: what was found (else than FINE at once, and not more), at which vertex, and its bits;
-        path kinds, lazy kinds and levels by vertex; whether no vertex has two parents; how many
-        vertices have a loss.
+        path kinds, lazy kinds and levels by vertex; whether no vertex has two parents (FOREST), nor
+            another slot than for the vertex before it (CHAINS), or neither (DAG); how many vertices
+            have a loss.
     """
     count = len(child_ptr) - 1
     path, lazy = np.empty(count, np.int32), np.empty(count, np.int32)
@@ -68,15 +70,15 @@ def read_vertices(
     for k in used:
         v = _read_pull(pulls[k, :count], functions, bounds[k], slots + 1 + numbers[k], has)
         if v >= 0:
-            return NOT_BOUNDED, v, has[v], path, lazy, level, True, 0
+            return NOT_BOUNDED, v, has[v], path, lazy, level, DAG, 0
     limit = -1 if len(functions) else limits[0]  # of several: `arrange` has looked
-    v, ordered, forest = _read_children(child_ptr, child, slots, limit, has, level)
+    v, ordered, form = _read_children(child_ptr, child, slots, limit, has, level)
     if len(begins) > 0:
         for u in range(count):
             if child_ptr[u + 1] - child_ptr[u] <= begins[functions[u]]:
                 has[u] &= ~(1 << slots)
     if v >= 0:
-        return TOO_MANY_CHILDREN, v, has[v], path, lazy, level, forest, 0
+        return TOO_MANY_CHILDREN, v, has[v], path, lazy, level, form, 0
     if _highest(layers) > 0:
         level = _levels_of_layers(child_ptr, child, functions, layers, ordered)
     elif not ordered:
@@ -87,24 +89,26 @@ def read_vertices(
     met = np.full(MET, -1, np.int64)
     met_path = np.empty(MET, np.int32)
     met_lazy = np.empty(MET, np.int32)
-    losses = 0
+    losses, before, at = 0, -1, 0
     for u in range(count):
         bits = has[u]
-        function = int(functions[u]) if len(functions) > 0 else 0
-        at = (bits ^ (bits >> 5) ^ (bits >> 10) ^ function) & (MET - 1)
+        if bits != before:
+            function = int(functions[u]) if len(functions) > 0 else 0
+            at = (bits ^ (bits >> 5) ^ (bits >> 10) ^ function) & (MET - 1)
+            before = bits
         if met[at] != bits:
             on_path, matters = bits & path_masks[function], bits & lazy_masks[function]
             path_kind = _number(on_path, path_known)
             if path_kind < 0:
-                return NEW_PATH_KIND, u, on_path, path, lazy, level, forest, losses
+                return NEW_PATH_KIND, u, on_path, path, lazy, level, form, losses
             lazy_kind = _number(matters, lazy_known)
             if lazy_kind < 0:
-                return NEW_LAZY_KIND, u, matters, path, lazy, level, forest, losses
+                return NEW_LAZY_KIND, u, matters, path, lazy, level, form, losses
             met[at], met_path[at], met_lazy[at] = bits, path_kind, lazy_kind
         path[u] = met_path[at]
         lazy[u] = met_lazy[at]
         losses += has_loss[met_lazy[at]]
-    return FINE, -1, 0, path, lazy, level, forest, losses
+    return FINE, -1, 0, path, lazy, level, form, losses
 
 
 def _highest(layers: Array) -> int:
@@ -147,26 +151,23 @@ def _levels_of_layers(
 
 def _read_children(
     child_ptr: Array, child: Array, slots: int, limit: int, has: Array, level: Array
-) -> tuple[Any, bool, bool]:
+) -> tuple[Any, bool, int]:
     """Set the bits of children, and find levels.
-
-    Which vertices have slots cannot be predicted, so that they are listed first, without a branch.
 
     Args:
         slots, limit: see `read_vertices`.
         has: [V] gets the bits; level: [V], zeros, gets the levels, if the vertices are ordered.
     Returns: a vertex with more children than slots, or -1; whether children come before their
-        parents; whether no vertex has two parents.
+        parents; DAG, FOREST or CHAINS.
     """
     count = len(child_ptr) - 1
-    inner = np.empty(count, np.int32)
-    found = 0
-    for v in range(count):
-        inner[found] = v
-        found += int(child_ptr[v + 1] > child_ptr[v])
+    if slots > 0 and levels_of_chains(child_ptr, child, level, 0) == count:
+        for v in range(count):
+            has[v] |= 1 | 1 << slots if child[v] >= 0 else 0
+        return -1, True, CHAINS
     has_parent = np.zeros(count, np.bool_)
-    forest, ordered = True, True
-    for v in inner[:found]:
+    forest, ordered, before, depth = True, True, -1, 0
+    for v in range(count):
         begin, end = child_ptr[v], child_ptr[v + 1]
         bits, above = 0, 0
         for e in range(begin, end):
@@ -176,15 +177,19 @@ def _read_children(
             if e - begin < slots:
                 bits |= 1 << (e - begin)
             elif limit >= 0:
-                return v, ordered, forest
+                return v, ordered, DAG
             bits |= 1 << slots
             forest &= not has_parent[c]
             has_parent[c] = True
-            above = max(above, level[c] + 1)
+            if c == before:  # often, and what was stored last comes late
+                above = max(above, depth + 1)
+            else:
+                above = max(above, level[c] + 1)
             ordered &= c < v
         has[v] |= bits
         level[v] = above
-    return -1, ordered, forest
+        before, depth = v, above
+    return -1, ordered, FOREST if forest else DAG
 
 
 def _read_pull(values: Array, functions: Array, bounds: Array, bit: Any, has: Array) -> int:
