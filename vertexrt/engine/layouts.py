@@ -205,11 +205,13 @@ class Known:
 
     def has_come(self, key: Hashable) -> bool:
         """Tell whether a key came before; from now on it has."""
-        found = hash(key) in self._hashes
+        number = hash(key)
+        if number in self._hashes:
+            return True
         if len(self._hashes) == MOST_KNOWN:
             self._hashes.clear()
-        self._hashes.add(hash(key))
-        return found
+        self._hashes.add(number)
+        return False
 
 
 class Recent(Generic[T]):

@@ -255,13 +255,13 @@ class CompiledModel:
             # Where runs are timed, preparing them is a part of it.
             return self.prepare_share(use, Share(batch), merge)
         with self._preparing:
-            form = batch.form
-            if form.numbers is None and batch.num_vertices <= MOST_OF_A_BATCH:
+            form, few = batch.form, batch.num_vertices <= MOST_OF_A_BATCH
+            if few and form.numbers is None:
                 if form.comes_again or whole_of(batch) is not batch:
                     numbers_key(batch)
                 else:
                     form.comes_again = True
-            kept = None if form.numbers is None else self.kept_run(use, form)
+            kept = self.kept_run(use, form) if few and form.numbers is not None else None
             if kept is not None:
                 reader, dtype = kept.variant.reader, self.store.dtype
                 if not reader.reals:
@@ -269,9 +269,9 @@ class CompiledModel:
                 tables = [read_table(reader, k, batch, dtype) for k in reader.reals]
                 return [kept.with_floats(batch, tuple(tables))]
             runs = self.prepare_share(use, Share(batch))
-            if form.numbers is None or len(runs) > 1:
-                return runs
             key = use, form.numbers
+            if not few or form.numbers is None or len(runs) > 1:
+                return runs
             if form.comes_again or self.kept.known.has_come(key):
                 runs[0].kept = {}
                 self.kept.keep(key, runs[0].bare(), batch.num_vertices)
