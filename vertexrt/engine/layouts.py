@@ -164,7 +164,7 @@ def lay_out(
         `build_table` the table, how many launches are forward, and the rows of launches that take
         a list.
     """
-    found, _, _, path, lazy, level, form, losses = read_vertices(
+    found, _, _, path, lazy, level, forest, losses = read_vertices(
         child_ptr, child, functions, pulls, *vertices
     )
     used, path_kinds = vertices.used, len(vertices.path_known)
@@ -174,7 +174,7 @@ def lay_out(
     weight = np.empty(len(path) if merges else 0, real.dtype)
     schedule = number_rows(
         child_ptr, child, functions, vertices.begins, vertices.layers, first_of, path, path_kinds,
-        level, policy, pulls, used, weight, form, inner, lists_edges,
+        level, policy, pulls, used, weight, forest, inner, lists_edges,
     )  # fmt: skip
     ints, extents, _ = schedule
     ordered = (

@@ -17,7 +17,6 @@ MET = 32  # places of a table, a power of 2
 
 # What `read_vertices` may find.
 FINE, NEW_PATH_KIND, NEW_LAZY_KIND, NOT_BOUNDED, TOO_MANY_CHILDREN = range(5)
-DAG, FOREST, CHAINS = range(3)  # forms of graphs
 
 
 @compiled
@@ -60,9 +59,8 @@ def read_vertices(
         has_loss: of the kinds in `lazy_known`.
         layers: int64 [functions], the layer of each, after whose vertices those of the next come.
     Returns: what was found (else than FINE at once, and not more), at which vertex, and its bits;
-        path kinds, lazy kinds and levels by vertex; whether no vertex has two parents (FOREST), nor
-            another slot than for the vertex before it (CHAINS), or neither (DAG); how many vertices
-            have a loss.
+        path kinds, lazy kinds and levels by vertex; whether no vertex has two parents; how many
+        vertices have a loss.
     """
     count = len(child_ptr) - 1
     path, lazy = np.empty(count, np.int32), np.empty(count, np.int32)
@@ -70,15 +68,15 @@ def read_vertices(
     for k in used:
         v = _read_pull(pulls[k, :count], functions, bounds[k], slots + 1 + numbers[k], has)
         if v >= 0:
-            return NOT_BOUNDED, v, has[v], path, lazy, level, DAG, 0
+            return NOT_BOUNDED, v, has[v], path, lazy, level, True, 0
     limit = -1 if len(functions) else limits[0]  # of several: `arrange` has looked
-    v, ordered, form = _read_children(child_ptr, child, slots, limit, has, level)
+    v, ordered, forest = _read_children(child_ptr, child, slots, limit, has, level)
     if len(begins) > 0:
         for u in range(count):
             if child_ptr[u + 1] - child_ptr[u] <= begins[functions[u]]:
                 has[u] &= ~(1 << slots)
     if v >= 0:
-        return TOO_MANY_CHILDREN, v, has[v], path, lazy, level, form, 0
+        return TOO_MANY_CHILDREN, v, has[v], path, lazy, level, forest, 0
     if _highest(layers) > 0:
         level = _levels_of_layers(child_ptr, child, functions, layers, ordered)
     elif not ordered:
@@ -100,15 +98,15 @@ def read_vertices(
             on_path, matters = bits & path_masks[function], bits & lazy_masks[function]
             path_kind = _number(on_path, path_known)
             if path_kind < 0:
-                return NEW_PATH_KIND, u, on_path, path, lazy, level, form, losses
+                return NEW_PATH_KIND, u, on_path, path, lazy, level, forest, losses
             lazy_kind = _number(matters, lazy_known)
             if lazy_kind < 0:
-                return NEW_LAZY_KIND, u, matters, path, lazy, level, form, losses
+                return NEW_LAZY_KIND, u, matters, path, lazy, level, forest, losses
             met[at], met_path[at], met_lazy[at] = bits, path_kind, lazy_kind
         path[u] = met_path[at]
         lazy[u] = met_lazy[at]
         losses += has_loss[met_lazy[at]]
-    return FINE, -1, 0, path, lazy, level, form, losses
+    return FINE, -1, 0, path, lazy, level, forest, losses
 
 
 def _highest(layers: Array) -> int:
@@ -151,20 +149,20 @@ def _levels_of_layers(
 
 def _read_children(
     child_ptr: Array, child: Array, slots: int, limit: int, has: Array, level: Array
-) -> tuple[Any, bool, int]:
+) -> tuple[Any, bool, bool]:
     """Set the bits of children, and find levels.
 
     Args:
         slots, limit: see `read_vertices`.
         has: [V] gets the bits; level: [V], zeros, gets the levels, if the vertices are ordered.
     Returns: a vertex with more children than slots, or -1; whether children come before their
-        parents; DAG, FOREST or CHAINS.
+        parents; whether no vertex has two parents.
     """
     count = len(child_ptr) - 1
     if slots > 0 and levels_of_chains(child_ptr, child, level, 0) == count:
         for v in range(count):
             has[v] |= 1 | 1 << slots if child[v] >= 0 else 0
-        return -1, True, CHAINS
+        return -1, True, True
     has_parent = np.zeros(count, np.bool_)
     forest, ordered, before, depth = True, True, -1, 0
     for v in range(count):
@@ -177,7 +175,7 @@ def _read_children(
             if e - begin < slots:
                 bits |= 1 << (e - begin)
             elif limit >= 0:
-                return v, ordered, DAG
+                return v, ordered, forest
             bits |= 1 << slots
             forest &= not has_parent[c]
             has_parent[c] = True
@@ -189,7 +187,7 @@ def _read_children(
         has[v] |= bits
         level[v] = above
         before, depth = v, above
-    return -1, ordered, FOREST if forest else DAG
+    return -1, ordered, forest
 
 
 def _read_pull(values: Array, functions: Array, bounds: Array, bit: Any, has: Array) -> int:

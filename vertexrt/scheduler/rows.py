@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from vertexrt.native.compiled import compiled
-from vertexrt.scheduler.compiled import FRONTIER, order_tasks
-from vertexrt.scheduler.kinds import CHAINS, DAG
+from vertexrt.scheduler.compiled import order_tasks
 from vertexrt.scheduler.merge import is_order, merge_vertices
 
 Array = np.ndarray[Any, Any]
@@ -34,7 +33,7 @@ def number_rows(
     pulls: Array,
     used: Array,
     weight: Array,
-    form: int,
+    forest: bool,
     inner: bool,
     lists_edges: bool,
 ) -> tuple[Any, ...]:
@@ -48,7 +47,7 @@ def number_rows(
         kinds, num_kinds, level, policy: of `order_tasks`.
         pulls: int32 [pulls, V]; used: the numbers of those that are read.
         weight: reals, [V] where vertices merge, written with the vertices of each row; else empty.
-        form: of the graphs, such as FOREST.
+        forest: no vertex has two parents.
         inner: vertices with children merge too.
         lists_edges: the user's edges are wanted by row.
     Returns: int32 [*], the arrays of `Schedule` that are int32; int64 [PARTS, 2], where each of
@@ -59,11 +58,6 @@ def number_rows(
         merges &= not is_order(pulls[k, : len(weight)])
     if not merges:
         weight[:] = 1
-    plain = form == CHAINS and policy == FRONTIER and len(functions) == 0 and not merges
-    if plain and len(begins) == 0 and not lists_edges:
-        ints, extents = _number_chains(child, kinds, num_kinds)
-        if len(ints) > 0:
-            return ints, extents, weight
     order, task_lo, task_kind, together = order_tasks(
         child_ptr, child, kinds, num_kinds, level, policy
     )
@@ -80,7 +74,7 @@ def number_rows(
     rows = count
     if merges:
         # Where identical vertices share a task, rows of others need no comparison.
-        shortcut = together and form != DAG
+        shortcut = together and forest
         rows, tasks = merge_vertices(
             child_ptr, child, kinds, order, task_lo, task_kind, pulls, used, weight, together,
             shortcut, inner, user, row_of, new_lo, new_kind,
@@ -101,14 +95,15 @@ def number_rows(
     parent_ptr[:] = 0
     edge_row, edge_ptr = part_of(ints, extents, EDGE_ROW), part_of(ints, extents, EDGE_PTR)
     graph, into = (child_ptr, child, functions), (child_row, edge_row, parent_ptr)
-    edges = _rewrite(graph, begins, user[:rows], row_of, edge_ptr, into, 0, False)
+    single = forest and not merges  # a row has one parent, or none
+    edges = _rewrite(graph, begins, user[:rows], row_of, edge_ptr, into, 0, False, single)
     if len(begins) == 0:
         extents[EVERY_PTR] = extents[EDGE_PTR]
     else:
         _cut(extents, EVERY_PTR, rows + 1)
     every_ptr = part_of(ints, extents, EVERY_PTR)
     if len(begins) > 0:
-        edges = _rewrite(graph, begins, user[:rows], row_of, every_ptr, into, edges, True)
+        edges = _rewrite(graph, begins, user[:rows], row_of, every_ptr, into, edges, True, single)
     if len(first_of) > 0:
         # Where the edges of each row begin in each relation that is read whole.
         whole = (len(first_of) - 1) // max(count, 1)
@@ -142,84 +137,12 @@ def number_rows(
                 first += edge_ptr[r + 1] - edge_ptr[r]
                 for e in range(every_ptr[r], every_ptr[r + 1]):
                     place[e] = first + e - every_ptr[r]
-    listed = _list_parents(child_row[:edges], parent_ptr, part_of(ints, extents, PARENT_EDGE))
+    parent_edge = part_of(ints, extents, PARENT_EDGE)
+    listed = _list_parents(child_row[:edges], parent_ptr, parent_edge, single)
     _cut(extents, CHILD_ROW, edges)
     _cut(extents, EDGE_ROW, edges)
     _cut(extents, PARENT_EDGE, listed)
     return ints, extents, weight[:rows]
-
-
-def _number_chains(child: Array, kinds: Array, num_kinds: int) -> tuple[Array, Array]:
-    """Number the rows of chains: each level is the vertices that follow one of the level before.
-
-    Args:
-        child: of each vertex the one before it, or -1.
-    Returns: as `number_rows` where FRONTIER orders them, and nothing merges; nothing, where
-        vertices that follow others are of several kinds.
-    """
-    count, chains, later, same = len(child), 0, -1, True
-    starts = np.empty(count + 1, np.int32)
-    for v in range(count):
-        starts[chains] = v
-        chains += int(child[v] < 0)
-        if child[v] >= 0:
-            later = kinds[v] if later < 0 else later
-            same &= kinds[v] == later
-    starts[chains] = count
-    if not same:
-        return np.empty(0, np.int32), np.empty((0, 2), np.int64)
-    ints, extents = _make_room(
-        (count, count, count + 1, count, count + 1, count, count, count + 1, count, 0, 0, 0, 0)
-    )
-    order, child_row = part_of(ints, extents, ORDER), part_of(ints, extents, CHILD_ROW)
-    task_lo, task_kind = part_of(ints, extents, TASK_LO), part_of(ints, extents, TASK_KIND)
-    rows, tasks = 0, 0
-    # Of each chain that is not done the last vertex so far, its row, and the first of the next one.
-    last, row, end = starts[:chains].copy(), np.empty(chains, np.int32), starts[1:].copy()
-    for kind in range(num_kinds):
-        begin = rows
-        for k in range(chains):
-            if kinds[starts[k]] == kind:
-                order[rows], child_row[rows], row[k] = starts[k], -1, rows
-                rows += 1
-        if rows > begin:
-            task_lo[tasks], task_kind[tasks] = begin, kind
-            tasks += 1
-    parent = np.full(count, -1, np.int32)
-    while chains > 0:
-        begin, still = rows, 0
-        for k in range(chains):
-            v = last[k] + 1
-            if v < end[k]:
-                order[rows], child_row[rows], parent[row[k]] = v, row[k], rows
-                last[still], row[still], end[still] = v, rows, end[k]
-                rows += 1
-                still += 1
-        if still > 0:
-            task_lo[tasks], task_kind[tasks] = begin, later
-            tasks += 1
-        chains = still
-    task_lo[tasks] = rows
-    row_of, edge_row = part_of(ints, extents, ROW_OF), part_of(ints, extents, EDGE_ROW)
-    edge_ptr, parent_ptr = part_of(ints, extents, EDGE_PTR), part_of(ints, extents, PARENT_PTR)
-    parent_edge = part_of(ints, extents, PARENT_EDGE)
-    for r in range(count):
-        edge_ptr[r] = r
-    edge_row[:] = edge_ptr[:count]
-    for r in range(count):
-        row_of[order[r]] = r
-    listed = 0
-    for r in range(count):
-        parent_ptr[r] = listed
-        if parent[r] >= 0:
-            parent_edge[listed] = parent[r]
-            listed += 1
-    edge_ptr[count], parent_ptr[count] = count, listed
-    extents[EVERY_PTR] = extents[EDGE_PTR]
-    _cut(extents, TASK_LO, tasks + 1)
-    _cut(extents, TASK_KIND, tasks)
-    _cut(extents, PARENT_EDGE, listed)
-    return ints, extents
 
 
 def _make_room(most: tuple[int, ...]) -> tuple[Array, Array]:
@@ -252,8 +175,11 @@ def _rewrite(
     into: tuple[Array, Array, Array],
     edges: int,
     others: bool,
+    single: bool,
 ) -> int:
     """Write the edges by row, and count those to each child in `parent_ptr`, one place after it.
+
+    Where there is a `single` one, if any, its number counted from 1 takes the place of the count.
 
     Args:
         graph: child_ptr, child and functions.
@@ -276,7 +202,7 @@ def _rewrite(
             row = -1
             if child[e] >= 0:
                 row = row_of[child[e]]
-                parent_ptr[row + 1] += 1
+                parent_ptr[row + 1] = edges + 1 if single else parent_ptr[row + 1] + 1
             child_row[edges] = row
             edge_row[edges] = r
             edges += 1
@@ -284,13 +210,21 @@ def _rewrite(
     return edges
 
 
-def _list_parents(child_row: Array, parent_ptr: Array, parent_edge: Array) -> int:
-    """Turn counts, one place to the right, into the first parent edge of each row, and list them.
+def _list_parents(child_row: Array, parent_ptr: Array, parent_edge: Array, single: bool) -> int:
+    """Turn what `_rewrite` wrote into the first parent edge of each row, and list them.
 
     Returns: how many edges have a child.
     """
     rows = len(parent_ptr) - 1
     total = 0
+    if single:
+        for r in range(rows):
+            edge = parent_ptr[r + 1] - 1
+            if edge >= 0:
+                parent_edge[total] = edge
+                total += 1
+            parent_ptr[r + 1] = total
+        return total
     for r in range(1, rows + 1):  # where the row before starts: it moves on as edges come
         many = parent_ptr[r]
         parent_ptr[r] = total

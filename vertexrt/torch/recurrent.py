@@ -27,10 +27,10 @@ from vertexrt.engine.model import MOST_OF_A_BATCH
 from vertexrt.engine.layouts import Known
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
-from vertexrt.graph.batch import unchecked_batch
+from vertexrt.graph.batch import fields_of, unchecked_batch
 from vertexrt.graph.digest import BITS_128
 from vertexrt.graph.owned import INT32, own, unwritten
-from vertexrt.graph.pulls import PullValue, held_index, rows_unchecked
+from vertexrt.graph.pulls import PullValue, held_index, held_table, rows_unchecked
 from vertexrt.graph.types import VertexTypes
 from vertexrt.native.compiled import compiled
 from vertexrt.native.foreign import filled_here
@@ -149,8 +149,14 @@ def _chains_of(layout: ChainLayout) -> Chains:
         of_edge = np.concatenate([np.arange(each) for each in slots])
         tiled = (np.tile(each, steps) for each in (np.arange(kinds), of_edge))
         types = VertexTypes(names, relations, *[own(each, INT32) for each in tiled])
-    structure = rest[count + 1 :], rest[: count + 1], child
-    batch = _batch_of(layout, structure, x, state, types)
+    pulls: dict[str, PullValue] = {"x": rows_unchecked(_zeros(steps, 0), x)}
+    tables = kinds * sequences if given else 1  # rows, perhaps unread
+    for name, elements in layout.sizes:
+        pulls[first(name)] = rows_unchecked(_zeros(tables, elements), state)
+    batch = unchecked_batch(rest[count + 1 :], rest[: count + 1], child, pulls, types, {})
+    # The layout, which has fewer bytes than its graphs, says all that decides how they run.
+    digest = blake2b(repr(layout).encode(), digest_size=BITS_128).digest()
+    batch.form.structure = batch.form.numbers = digest
     as_given = (steps, -1) if layout.packed else (len(counts), sequences, -1)
     rows = [WantedRows(shape=as_given)]
     if kinds > 1 or not in_order:
@@ -163,36 +169,18 @@ def _chains_of(layout: ChainLayout) -> Chains:
 @lru_cache(KEPT)
 def _cut_chains(layout: ChainLayout, whole: Chains) -> Chains:
     """Return chains that resets cut."""
-    graphs, steps = whole.graphs, whole.steps
-    x, state = (held_index(graphs.pulls[name]) for name in ("x", first(layout.sizes[0][0])))
-    made = unwritten(3 * steps + 1, INT32)
-    marks = np.unpackbits(np.frombuffer(layout.resets, np.uint8))
-    count = _cut(made, x, state, graphs.child, marks)
-    child, state, ptr = made[:steps], made[steps : 2 * steps], made[2 * steps :][: count + 1]
-    batch = _batch_of(layout, (ptr, graphs.child_ptr, child), x, state, None)
+    fields, form, steps = fields_of(whole.graphs), whole.graphs.form, whole.steps
+    x, state = (held_index(fields.pulls[name]) for name in ("x", first(layout.sizes[0][0])))
+    made, marks = unwritten(3 * steps + 1, INT32), np.frombuffer(layout.resets, np.uint8)
+    graphs = _cut(made, x, state, fields.child, np.unpackbits(marks))
+    child, state, ptr = made[:steps], made[steps : 2 * steps], made[2 * steps :]
+    pulls = {"x": fields.pulls["x"]}
+    for name, _ in layout.sizes:
+        pulls[first(name)] = rows_unchecked(held_table(fields.pulls[first(name)]), state)
+    batch = unchecked_batch(ptr[: graphs + 1], fields.child_ptr, child, pulls, None, {})
+    digest = blake2b(layout.resets, digest_size=BITS_128, key=form.structure).digest()
+    batch.form.structure = batch.form.numbers = digest
     return whole._replace(graphs=batch)
-
-
-def _batch_of(
-    layout: ChainLayout,
-    structure: tuple[Array, Array, Array],
-    x: Array,
-    state: Array,
-    types: VertexTypes | None,
-) -> GraphBatch:
-    """Return the batch of chains."""
-    counts, resets, *others = layout
-    pulls: dict[str, PullValue] = {"x": rows_unchecked(_zeros(len(x), 0), x)}
-    tables = layout.layers * layout.directions * int.from_bytes(counts[:8], "little")
-    for name, elements in layout.sizes:  # which may be unread
-        pulls[first(name)] = rows_unchecked(_zeros(tables if layout.given else 1, elements), state)
-    batch = unchecked_batch(*structure, pulls, types, {})
-    # Whatever decides how it runs is written from the layout, which has fewer bytes.
-    digest = blake2b(repr((len(counts), others)).encode(), digest_size=BITS_128)
-    for each in (counts, resets):
-        digest.update(each)
-    batch.form.structure = batch.form.numbers = digest.digest()
-    return batch
 
 
 @compiled
