@@ -12,6 +12,7 @@ import vertexrt.torch as vt  # noqa: E402
 from vertexrt.engine.model import MOST_OF_A_BATCH  # noqa: E402
 from vertexrt.errors import UsageError  # noqa: E402
 from vertexrt.graph import GraphBatch  # noqa: E402
+from vertexrt.graph.batch import numbers_key, structure_key  # noqa: E402
 from vertexrt.torch.recurrent import ChainLayout, chains_of, type_of  # noqa: E402
 
 LENGTHS = (5, 3, 3, 1)
@@ -65,6 +66,22 @@ def test_each_vertex_has_its_step(
     parts = graphs.graph_ptr, graphs.child_ptr, graphs.child, graphs.pulls, graphs.types
     assert GraphBatch(*parts).num_vertices == total * kinds  # checks
     assert chains_of(layout, total) is chains_of(layout, total), "they came before"
+
+
+def test_digests_tell_layouts_apart() -> None:
+    """Each bit of the resets, and whatever else decides how chains run."""
+    plain, total = ChainLayout(COUNTS.tobytes(), b"", (("h", 2),), False), sum(LENGTHS)
+    layouts = [
+        plain._replace(resets=np.packbits(each).tobytes()) for each in np.eye(total, dtype=bool)
+    ]
+    layouts += [plain, plain._replace(given=True), layouts[0]._replace(given=True)]
+    layouts += [plain._replace(layers=2), plain._replace(directions=2)]
+    layouts += [plain._replace(counts=np.array([4, 3, 3, 2]).tobytes())]
+    batches = [chains_of(each, total).graphs for each in layouts]
+    for key in (structure_key, numbers_key):
+        found = [key(each) for each in batches]
+        assert len(set(found)) == len(layouts)
+        assert found == [key(chains_of(each, total).graphs) for each in layouts]
 
 
 @pytest.mark.parametrize(("counts", "in_order"), [([1, 1, 1], True), ([3], True), ([2, 1], False)])

@@ -56,11 +56,7 @@ def find_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> Array:
     while True:
         facts = variant.vertex_facts()
         found, vertex, bits, _, lazy, *_ = read_vertices(
-            graph.child_ptr,
-            graph.child,
-            graph.functions,
-            inputs.index,
-            *facts,
+            graph.child_ptr, graph.child, graph.functions, inputs.index, facts
         )
         if found == FINE:
             has_loss: Array = facts.has_loss[lazy]

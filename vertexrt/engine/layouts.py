@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from vertexrt.memory import MemoryPlan
 from vertexrt.memory.plan import place_tensors
 from vertexrt.native.compiled import compiled
 from vertexrt.scheduler import Schedule
-from vertexrt.scheduler.kinds import FINE, read_vertices
+from vertexrt.scheduler.kinds import FINE, VertexFacts, read_vertices
 from vertexrt.scheduler.rows import EVERY_PTR, ORDER, TASK_KIND, TASK_LO, number_rows, part_of
 from vertexrt.scheduler.schedule import schedule_of
 
@@ -96,48 +96,6 @@ def read_numbers(numbers: Array, room: Array, rows: Array, count: int) -> bool:
 
 
 @compiled
-def is_within(index: Array, used: Array, bounds: Array) -> bool:
-    """Tell whether all that is pulled is within bounds.
-
-    Args:
-        index: int32 [pulls, V + E], what is pulled; used: the numbers of pulls that are read.
-        bounds: int64 [pulls, functions], how many values each may take, -1 for any.
-    """
-    for k in used:  # noqa: SIM110, it is translated
-        if _beyond(index[k], bounds[k]):
-            return False
-    return True
-
-
-def _beyond(values: Array, bounds: Array) -> bool:
-    """Tell whether a number is beyond the bound of any function."""
-    largest, least = -1, -1
-    for v in range(len(values)):
-        largest, least = max(largest, values[v]), min(least, values[v])
-    beyond = least < -1
-    for bound in bounds:
-        beyond |= bound >= 0 and largest >= bound
-    return beyond
-
-
-class VertexFacts(NamedTuple):
-    """What `read_vertices` takes after a batch; see there."""
-
-    numbers: Array
-    used: Array
-    bounds: Array
-    slots: int
-    begins: Array
-    limits: Array
-    path_masks: Array
-    lazy_masks: Array
-    path_known: Array
-    lazy_known: Array
-    has_loss: Array
-    layers: Array
-
-
-@compiled
 def lay_out(
     child_ptr: Array,
     child: Array,
@@ -165,7 +123,7 @@ def lay_out(
         a list.
     """
     found, _, _, path, lazy, level, forest, losses = read_vertices(
-        child_ptr, child, functions, pulls, *vertices
+        child_ptr, child, functions, pulls, vertices
     )
     used, path_kinds = vertices.used, len(vertices.path_known)
     if found != FINE:

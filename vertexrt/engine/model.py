@@ -28,7 +28,7 @@ from vertexrt.engine.graph_facts import (
 )
 from vertexrt.engine.inputs import Inputs, read_inputs, read_table
 from vertexrt.engine.kinds import find_kinds, meet_kinds, take_kinds
-from vertexrt.engine.layouts import BatchLayout, Recent, is_within, lay_out
+from vertexrt.engine.layouts import BatchLayout, Recent, lay_out
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.tune import Tuner
@@ -55,7 +55,7 @@ from vertexrt.memory import MemoryPlan
 from vertexrt.scheduler import POLICIES as POLICIES  # for the front end
 from vertexrt.scheduler import policy_of
 from vertexrt.scheduler.balance import Share, divide
-from vertexrt.scheduler.kinds import FINE
+from vertexrt.scheduler.kinds import FINE, is_within
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]

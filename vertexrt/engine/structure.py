@@ -99,16 +99,19 @@ def _slots(
         begins[f] = site.slots if site.every else 0
         if site.name in names:
             for slot, relation in enumerate(site.relations):
-                at = _number_of(relation, site.name, relations)
+                if relation not in relations:  # a slip of the pen is no zero
+                    raise GraphError.at(
+                        "relations",
+                        f"{site.name} reads the relation {relation!r}, which the batch does not "
+                        "name",
+                        f"the batch has the relations {', '.join(relations) or 'none'}",
+                        "give its edges, [] where there are none."
+                        f"{nearest(relation, list(relations))}",
+                    )
+                at = relations.index(relation)
                 slots[f, at] = slot if slot < site.slots else ALL + slot - site.slots
                 allowed[f, at, list(site.children[slot])] = True
     return function_of, (slots, allowed, begins)
-
-
-def _number_of(relation: str, reader: str, relations: tuple[str, ...]) -> int:
-    if relation not in relations:
-        raise _unknown_relation(reader, relation, relations)
-    return relations.index(relation)
 
 
 def _check_used(program: Program, types: VertexTypes, function_of: IntArray) -> None:
@@ -123,16 +126,6 @@ def _check_used(program: Program, types: VertexTypes, function_of: IntArray) -> 
                 f"{program.name} has the types {', '.join(own)}",
                 f"rename the type, or leave its vertices out.{nearest(name, own)}",
             )
-
-
-def _unknown_relation(name: str, relation: str, relations: tuple[str, ...]) -> GraphError:
-    """Refuse a batch without a relation that a function reads: a slip of the pen is no zero."""
-    return GraphError.at(
-        "relations",
-        f"{name} reads the relation {relation!r}, which the batch does not name",
-        f"the batch has the relations {', '.join(relations) or 'none'}",
-        f"give its edges, [] where there are none.{nearest(relation, list(relations))}",
-    )
 
 
 def _not_typed(program: Program, types: VertexTypes | None) -> GraphError:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from vertexrt.native.compiled import compiled
-from vertexrt.scheduler.compiled import order_tasks
+from vertexrt.scheduler.compiled import AGENDA, FRONTIER, order_tasks
 from vertexrt.scheduler.merge import is_order, merge_vertices
 
 Array = np.ndarray[Any, Any]
@@ -58,9 +58,8 @@ def number_rows(
         merges &= not is_order(pulls[k, : len(weight)])
     if not merges:
         weight[:] = 1
-    order, task_lo, task_kind, together = order_tasks(
-        child_ptr, child, kinds, num_kinds, level, policy
-    )
+    order, task_lo, task_kind = order_tasks(child_ptr, child, kinds, num_kinds, level, policy)
+    together = policy in (FRONTIER, AGENDA)
     count, tasks, slots = len(order), len(task_kind), len(child)
     listed = slots if lists_edges else 0
     ints, extents = _make_room(

@@ -23,11 +23,11 @@ from torch.nn.utils.rnn import PackedSequence
 
 import vertexrt as vrt
 from vertexrt import nn as cells
-from vertexrt.engine.model import MOST_OF_A_BATCH
 from vertexrt.engine.layouts import Known
+from vertexrt.engine.model import MOST_OF_A_BATCH
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
-from vertexrt.graph.batch import fields_of, unchecked_batch
+from vertexrt.graph.batch import fields_of, structure_key, unchecked_batch
 from vertexrt.graph.digest import BITS_128
 from vertexrt.graph.owned import INT32, own, unwritten
 from vertexrt.graph.pulls import PullValue, held_index, held_table, rows_unchecked
@@ -111,20 +111,16 @@ def chains_of(layout: ChainLayout, rows: int) -> Chains:
         steps than rows.
     """
     few = rows * layout.layers * layout.directions <= MOST_OF_A_BATCH
-    found = _kept_or_made(layout, few)
+    kept = few and _known.has_come(layout)
+    if layout.resets:
+        whole = chains_of(layout._replace(resets=b""), rows)
+        cut: Chains = (_cut_chains if kept else _cut_chains.__wrapped__)(layout, whole)
+        return cut
+    found: Chains = (_chains_of if kept else _chains_of.__wrapped__)(layout)
     if rows < found.steps:
         got, expected = f"{rows} steps", f"{found.steps}, as batch_sizes say"
         raise UsageError.at("torch", got, expected, "pack them by torch.nn.utils.rnn")
     return found
-
-
-def _kept_or_made(layout: ChainLayout, few: bool) -> Chains:
-    kept = few and _known.has_come(layout)
-    if layout.resets:
-        whole = _kept_or_made(layout._replace(resets=b""), few)
-        made = _cut_chains if kept else _cut_chains.__wrapped__
-        return made(layout, whole)  # type: ignore[no-any-return]
-    return (_chains_of if kept else _chains_of.__wrapped__)(layout)  # type: ignore[no-any-return]
 
 
 @lru_cache(KEPT)
@@ -169,7 +165,7 @@ def _chains_of(layout: ChainLayout) -> Chains:
 @lru_cache(KEPT)
 def _cut_chains(layout: ChainLayout, whole: Chains) -> Chains:
     """Return chains that resets cut."""
-    fields, form, steps = fields_of(whole.graphs), whole.graphs.form, whole.steps
+    fields, steps = fields_of(whole.graphs), whole.steps
     x, state = (held_index(fields.pulls[name]) for name in ("x", first(layout.sizes[0][0])))
     made, marks = unwritten(3 * steps + 1, INT32), np.frombuffer(layout.resets, np.uint8)
     graphs = _cut(made, x, state, fields.child, np.unpackbits(marks))
@@ -178,8 +174,8 @@ def _cut_chains(layout: ChainLayout, whole: Chains) -> Chains:
     for name, _ in layout.sizes:
         pulls[first(name)] = rows_unchecked(held_table(fields.pulls[first(name)]), state)
     batch = unchecked_batch(ptr[: graphs + 1], fields.child_ptr, child, pulls, None, {})
-    digest = blake2b(layout.resets, digest_size=BITS_128, key=form.structure).digest()
-    batch.form.structure = batch.form.numbers = digest
+    digest = blake2b(layout.resets, digest_size=BITS_128, key=structure_key(whole.graphs))
+    batch.form.structure = batch.form.numbers = digest.digest()
     return whole._replace(graphs=batch)
 
 
