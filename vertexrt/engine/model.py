@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from functools import partial
 from typing import Any, TypeVar
@@ -287,10 +288,22 @@ class CompiledModel:
 
     def prepare_share(self, use: Use, share: Share, merge: bool = True) -> list[Run]:
         """Schedule a share of a batch as if it were one; its vertices keep their numbers."""
+        batch, dtype = share.batch, self.store.dtype
+
+        def schedule(chosen: Configuration) -> list[Run]:
+            variant, parts = self.variant(use, chosen), chosen.groups
+            parts = parts if parts == 1 else min(parts, batch.num_graphs)
+            if parts == 1:
+                return [prepare(variant, share, self.policy, dtype, chosen, merge)]
+            several = divide(share, parts, self.chooser.work.level)
+            with suppress(GraphError, PullError):
+                return [prepare(variant, s, self.policy, dtype, chosen, merge) for s in several]
+            # Refused again, with the numbers that graphs and vertices have in the whole batch.
+            self._meet(variant, batch)
+            raise AssertionError("a share is refused, the batch is not")
+
         with self._preparing:
-            return self._choose_and(
-                lambda chosen: self._prepare_as(chosen, use, share, merge), use, share.batch
-            )
+            return self._choose_and(schedule, use, batch)
 
     def _choose_and(self, act: Callable[[Configuration], T], use: Use, batch: GraphBatch) -> T:
         """Do something with the way of a batch; what has no kernel is no candidate any more.
@@ -306,21 +319,6 @@ class CompiledModel:
                     raise
                 if self.tuner is not None:
                     self.tuner.refuse(chosen)
-
-    def _prepare_as(self, chosen: Configuration, use: Use, share: Share, merge: bool) -> list[Run]:
-        """Schedule a share of a batch for a way to run it; see `prepare`."""
-        variant, batch = self.variant(use, chosen), share.batch
-        parts = 1 if chosen.groups == 1 else min(chosen.groups, batch.num_graphs)
-        dtype = self.store.dtype
-        shares = [share] if parts == 1 else divide(share, parts, self.chooser.work.level)
-        try:
-            return [prepare(variant, each, self.policy, dtype, chosen, merge) for each in shares]
-        except (GraphError, PullError):
-            if parts == 1:
-                raise
-        # Refused again, with the numbers that graphs and vertices have in the whole batch.
-        self._meet(variant, batch)
-        raise AssertionError("a share is refused, the batch is not")
 
     def meet(self, use: Use, batch: GraphBatch, typical: GraphBatch) -> None:
         """Compile F for the kinds of vertices of a batch, which is not scheduled.
