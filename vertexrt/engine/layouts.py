@@ -23,6 +23,7 @@ from vertexrt.memory.plan import place_tensors
 from vertexrt.native.compiled import compiled
 from vertexrt.scheduler import Schedule
 from vertexrt.scheduler.kinds import FINE, VertexFacts, read_vertices
+from vertexrt.scheduler.kinds import is_within as is_within  # for the front end
 from vertexrt.scheduler.rows import EVERY_PTR, ORDER, TASK_KIND, TASK_LO, number_rows, part_of
 from vertexrt.scheduler.schedule import schedule_of
 
