@@ -27,7 +27,7 @@ from vertexrt.engine.graph_facts import (
     rows_looked_up,
     rows_of_graphs,
 )
-from vertexrt.engine.inputs import Inputs, read_inputs, read_table
+from vertexrt.engine.inputs import read_inputs, read_table
 from vertexrt.engine.kinds import find_kinds, meet_kinds, take_kinds
 from vertexrt.engine.layouts import BatchLayout, Recent, lay_out
 from vertexrt.engine.parameters import ParameterStore
@@ -94,40 +94,32 @@ def prepare(
     structure = None if layout is None else layout.structure
     inputs = read_inputs(reader, batch, dtype, structure=structure)
     if layout is None or not is_within(inputs.index, reader.used, reader.bounds):
-        layout = _lay_out(variant, batch, inputs, policy_of(policy), merges)
+        if variant.loaded is None:
+            meet_kinds(variant, batch, inputs)
+        graph, found = inputs.structure, -1
+        while found != FINE:
+            if found >= 0:
+                meet_kinds(variant, batch, inputs)
+            found, with_loss, (indices, extents, weight), plan, table, forward, rows = lay_out(
+                graph.child_ptr,
+                graph.child,
+                graph.functions,
+                graph.first_of,
+                inputs.index,
+                inputs.no_reals,
+                policy_of(policy),
+                merges,
+                variant.merges_inner,
+                reader.reads_edges,
+                variant.vertex_facts(),
+                variant.ready().programs,
+            )
+        made = table, forward, rows, MemoryPlan(*plan), with_loss, graph, starts_of(batch)[0]
+        layout = BatchLayout(indices, extents, weight, *made)
         if key is not None and variant.layouts.known.has_come(key):
             layout.came_again = True
             variant.layouts.keep(key, layout, batch.num_vertices)
     return Run(variant, variant.ready(), share, inputs, layout, configuration)
-
-
-def _lay_out(
-    variant: Variant, batch: GraphBatch, inputs: Inputs, policy: int, merges: bool
-) -> BatchLayout:
-    """Lay out a batch, compiling kinds not seen before. Raises: as `prepare`."""
-    if variant.loaded is None:
-        meet_kinds(variant, batch, inputs)
-    graph = inputs.structure
-    while True:
-        programs = variant.ready().programs
-        found, with_loss, (indices, extents, weight), plan, table, forward, rows = lay_out(
-            graph.child_ptr,
-            graph.child,
-            graph.functions,
-            graph.first_of,
-            inputs.index,
-            inputs.no_reals,
-            policy,
-            merges,
-            variant.merges_inner,
-            variant.reader.reads_edges,
-            variant.vertex_facts(),
-            programs,
-        )
-        if found == FINE:
-            made = table, forward, rows, MemoryPlan(*plan), with_loss, inputs.structure
-            return BatchLayout(indices, extents, weight, *made, starts_of(batch)[0])
-        meet_kinds(variant, batch, inputs)
 
 
 def sparse_parameters(program: Program) -> list[str]:

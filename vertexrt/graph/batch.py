@@ -689,21 +689,6 @@ def starts_of(graphs: _Graphs) -> tuple[IntArray, IntArray]:
     return form.starts
 
 
-def has_same_sizes(batch: GraphBatch) -> bool:
-    """Tell whether all graphs of what a batch was taken from have one size.
-
-    Of a batch that was not taken, its own graphs, if there are several.
-    """
-    whole = whole_of(batch)
-    form = whole.form
-    if form.same_sizes is None:
-        form.same_sizes = all(
-            int(each[1]) * (len(each) - 1) == each[-1] and (np.diff(each) == each[1]).all()
-            for each in starts_of(whole)
-        )
-    return form.same_sizes and (whole is not batch or batch.num_graphs > 1)
-
-
 def structure_key(batch: GraphBatch) -> bytes:
     """Return the digest of the structure of a batch; see `graph/digest.py`. Nothing is copied."""
     return _key_of(batch, "structure")

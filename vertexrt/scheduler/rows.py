@@ -94,15 +94,14 @@ def number_rows(
     parent_ptr[:] = 0
     edge_row, edge_ptr = part_of(ints, extents, EDGE_ROW), part_of(ints, extents, EDGE_PTR)
     graph, into = (child_ptr, child, functions), (child_row, edge_row, parent_ptr)
-    single = forest and not merges  # a row has one parent, or none
-    edges = _rewrite(graph, begins, user[:rows], row_of, edge_ptr, into, 0, False, single)
+    edges = _rewrite(graph, begins, user[:rows], row_of, edge_ptr, into, 0, False)
     if len(begins) == 0:
         extents[EVERY_PTR] = extents[EDGE_PTR]
     else:
         _cut(extents, EVERY_PTR, rows + 1)
     every_ptr = part_of(ints, extents, EVERY_PTR)
     if len(begins) > 0:
-        edges = _rewrite(graph, begins, user[:rows], row_of, every_ptr, into, edges, True, single)
+        edges = _rewrite(graph, begins, user[:rows], row_of, every_ptr, into, edges, True)
     if len(first_of) > 0:
         # Where the edges of each row begin in each relation that is read whole.
         whole = (len(first_of) - 1) // max(count, 1)
@@ -136,8 +135,7 @@ def number_rows(
                 first += edge_ptr[r + 1] - edge_ptr[r]
                 for e in range(every_ptr[r], every_ptr[r + 1]):
                     place[e] = first + e - every_ptr[r]
-    parent_edge = part_of(ints, extents, PARENT_EDGE)
-    listed = _list_parents(child_row[:edges], parent_ptr, parent_edge, single)
+    listed = _list_parents(child_row[:edges], parent_ptr, part_of(ints, extents, PARENT_EDGE))
     _cut(extents, CHILD_ROW, edges)
     _cut(extents, EDGE_ROW, edges)
     _cut(extents, PARENT_EDGE, listed)
@@ -174,11 +172,8 @@ def _rewrite(
     into: tuple[Array, Array, Array],
     edges: int,
     others: bool,
-    single: bool,
 ) -> int:
     """Write the edges by row, and count those to each child in `parent_ptr`, one place after it.
-
-    Where there is a `single` one, if any, its number counted from 1 takes the place of the count.
 
     Args:
         graph: child_ptr, child and functions.
@@ -201,7 +196,7 @@ def _rewrite(
             row = -1
             if child[e] >= 0:
                 row = row_of[child[e]]
-                parent_ptr[row + 1] = edges + 1 if single else parent_ptr[row + 1] + 1
+                parent_ptr[row + 1] += 1
             child_row[edges] = row
             edge_row[edges] = r
             edges += 1
@@ -209,21 +204,13 @@ def _rewrite(
     return edges
 
 
-def _list_parents(child_row: Array, parent_ptr: Array, parent_edge: Array, single: bool) -> int:
-    """Turn what `_rewrite` wrote into the first parent edge of each row, and list them.
+def _list_parents(child_row: Array, parent_ptr: Array, parent_edge: Array) -> int:
+    """Turn counts, one place to the right, into the first parent edge of each row, and list them.
 
     Returns: how many edges have a child.
     """
     rows = len(parent_ptr) - 1
     total = 0
-    if single:
-        for r in range(rows):
-            edge = parent_ptr[r + 1] - 1
-            if edge >= 0:
-                parent_edge[total] = edge
-                total += 1
-            parent_ptr[r + 1] = total
-        return total
     for r in range(1, rows + 1):  # where the row before starts: it moves on as edges come
         many = parent_ptr[r]
         parent_ptr[r] = total

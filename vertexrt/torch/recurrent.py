@@ -165,15 +165,15 @@ def _chains_of(layout: ChainLayout) -> Chains:
 @lru_cache(KEPT)
 def _cut_chains(layout: ChainLayout, whole: Chains) -> Chains:
     """Return chains that resets cut."""
-    fields, steps = fields_of(whole.graphs), whole.steps
-    x, state = (held_index(fields.pulls[name]) for name in ("x", first(layout.sizes[0][0])))
+    _, child_ptr, child, pulls, *_ = fields_of(whole.graphs)
+    steps, (x, *states) = whole.steps, pulls
     made, marks = unwritten(3 * steps + 1, INT32), np.frombuffer(layout.resets, np.uint8)
-    graphs = _cut(made, x, state, fields.child, np.unpackbits(marks))
+    indices = held_index(pulls[x]), held_index(pulls[states[0]])
+    graphs = _cut(made, *indices, child, np.unpackbits(marks))
     child, state, ptr = made[:steps], made[steps : 2 * steps], made[2 * steps :]
-    pulls = {"x": fields.pulls["x"]}
-    for name, _ in layout.sizes:
-        pulls[first(name)] = rows_unchecked(held_table(fields.pulls[first(name)]), state)
-    batch = unchecked_batch(ptr[: graphs + 1], fields.child_ptr, child, pulls, None, {})
+    others = {name: rows_unchecked(held_table(pulls[name]), state) for name in states}
+    given = {x: pulls[x], **others}
+    batch = unchecked_batch(ptr[: graphs + 1], child_ptr, child, given, None, {})
     digest = blake2b(layout.resets, digest_size=BITS_128, key=structure_key(whole.graphs))
     batch.form.structure = batch.form.numbers = digest.digest()
     return whole._replace(graphs=batch)
