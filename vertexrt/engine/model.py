@@ -171,6 +171,7 @@ class CompiledModel:
         self.engine = engine
         self.passes = passes
         self.sparse = sparse_parameters(traced)
+        self.reads_words = any(pull.dtype == "int" for pull in traced.pulls)
         stacked = [names for names in self.function.stacks if names[0] not in places]
         copies = max(threads, 1)
         given = traced.params, options.dtype, self.sparse, stacked, copies, traced.frozen
@@ -235,8 +236,9 @@ class CompiledModel:
     ) -> list[Run]:
         """Schedule a batch.
 
-        Graphs of minibatches that are taken from one batch are hashed once. Those of a batch of its
-        own are not, unless it comes again: it may be made anew for each step.
+        Graphs of minibatches that are taken from one batch are hashed once; a minibatch of graphs
+        with whole numbers hashes their hashes when the same graphs come again. Those of a batch of
+        its own are not, unless it comes again: it may be made anew for each step.
 
         Args:
             keeps: take the run of a batch like it, if one came before; else keep this one.
@@ -250,10 +252,14 @@ class CompiledModel:
         with self._preparing:
             form, few = batch.form, batch.num_vertices <= MOST_OF_A_BATCH
             if few and form.numbers is None:
-                if form.comes_again or whole_of(batch) is not batch:
+                taken = whole_of(batch) is not batch
+                if taken and self.reads_words:  # which are others in others of its graphs
+                    source, graphs = source_of(batch)
+                    chosen = use, id(source), graphs.tobytes()
+                    form.comes_again |= self.kept.known.has_come(chosen)
+                if form.comes_again or (taken and not self.reads_words):
                     numbers_key(batch)
-                else:
-                    form.comes_again = True
+                form.comes_again |= not taken
             kept = self.kept_run(use, form) if few and form.numbers is not None else None
             if kept is not None:
                 reader, dtype = kept.variant.reader, self.store.dtype
