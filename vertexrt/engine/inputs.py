@@ -153,7 +153,7 @@ def read_inputs(
     if reader.reads_edges:
         edges = np.arange(batch.num_edges, dtype=INT32) if edge_of is None else edge_of
     index = np.empty((len(reader.pulls), count + len(edges)), np.int32)
-    if len(edges):
+    if reader.reads_edges:
         index[:] = -1
     held, floats = pulls_of(batch), list[Array]()
     for k, pull in enumerate(reader.pulls):
