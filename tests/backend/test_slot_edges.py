@@ -193,3 +193,28 @@ def test_two_functions_agree_whose_a_name_is() -> None:
     model.first, model.second = OfVertex(state={"h": 1}), OfEdge(state={"h": 1})
     with pytest.raises(TraceError, match="'weight' is of vertices in first, of edges in second"):
         model.trace()
+
+
+class Summed(vrt.VertexFunction):
+    """Reads the kinds of all edges to its children."""
+
+    def __init__(self) -> None:
+        super().__init__(state={"h": N})
+        self.kinds = vrt.Parameter((KINDS, N))
+
+    def forward(self) -> None:
+        of_edges = vrt.embed(self.kinds, self.edge_index("kind", relation="children"))
+        h = vrt.sum(self.gather_all().h + of_edges, axis="children")
+        self.scatter(h=h)
+        self.push("h", h)
+
+
+def test_a_batch_without_edges_has_no_values_of_them() -> None:
+    """What lay in memory before is not read in place of them."""
+    net, count = vrt.compile(Summed(), device="reference"), 5
+    leaf = InputGraph.from_children([[]], {}, {"kind": np.zeros(0, np.int32)})
+    batch = GraphBatch.from_graphs([leaf] * count)
+    for _ in range(4):
+        before = [np.full((1, count), KINDS, np.int32) for _ in range(9)]
+        del before
+        assert not net(batch, outputs=["h"])["h"].any()

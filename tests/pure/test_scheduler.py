@@ -18,12 +18,14 @@ from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.graph.compiled import children_first
 from vertexrt.kernels.cuda import pack
 from vertexrt.scheduler import POLICIES, Schedule, policy_of, rows
+from vertexrt.scheduler.balance import number_levels
 from vertexrt.scheduler.kinds import (
     FINE,
     NEW_LAZY_KIND,
     NEW_PATH_KIND,
     NOT_BOUNDED,
     TOO_MANY_CHILDREN,
+    VertexFacts,
     read_vertices,
 )
 from vertexrt.scheduler.merge import PRIME
@@ -172,6 +174,37 @@ def test_edges_are_renumbered_by_row(policy: str, problem: tuple[ChildLists, np.
         assert s.parent_edge[s.parent_ptr[row] : s.parent_ptr[row + 1]].tolist() == edges
 
 
+@given(st.integers(1, 30), st.floats(0, 1), st.integers(0, 9999))
+def test_chains_are_as_other_graphs(length: int, often: float, seed: int) -> None:
+    """Levels, and rows where each vertex reads a row of its own, come a shorter way."""
+    rng = np.random.default_rng(seed)
+    child = np.where(rng.random(length) < often, -1, np.arange(length) - 1).astype(np.int32)
+    graph = InputGraph(np.arange(length + 1), child)
+    order = rng.permutation(length).astype(np.int32)
+    kinds = rng.integers(0, 3, length).astype(np.int32)
+    level = read(graph, np.zeros((2, length), np.int32), [0, 0b11], [0b1100, 0b1111], slots=1)[5]
+    np.testing.assert_array_equal(level, children_first(graph.child_ptr, child)[1])
+    np.testing.assert_array_equal(number_levels(graph.child_ptr, child), level + 1)
+    plain, quick = (
+        make_schedule(
+            graph.child_ptr, child, kinds, 3, pulls=order[None], used=np.arange(1),
+            weight=np.empty(length, np.float32), forest=forest,
+        )
+        for forest in (False, True)
+    )  # fmt: skip
+    for name in (
+        "order",
+        "row_of",
+        "task_lo",
+        "child_row",
+        "edge_row",
+        "parent_ptr",
+        "parent_edge",
+    ):
+        np.testing.assert_array_equal(getattr(plain, name), getattr(quick, name), name)
+    assert quick.weight.tolist() == [1.0] * length
+
+
 def read(
     graph: InputGraph,
     pulls: np.ndarray,
@@ -198,7 +231,7 @@ def read(
         np.zeros(0, np.int64),
     )
     one = np.zeros(0, np.int32)  # function
-    return read_vertices(graph.child_ptr, graph.child, one, pulls, *facts)
+    return read_vertices(graph.child_ptr, graph.child, one, pulls, VertexFacts(*facts))
 
 
 @given(child_lists(max_vertices=12, arity=3), st.integers(0, 4), st.integers(0, 99))
@@ -350,18 +383,20 @@ def test_vertices_that_no_function_reads_come_last() -> None:
             graph.child,
             functions,
             np.zeros((0, 6), np.int32),
-            each[:0],
-            each[:0],
-            np.zeros((0, 2), np.int64),
-            3,
-            each[:0],
-            each - 1,
-            each + bits,
-            each + bits,
-            known,
-            known,
-            known,
-            np.array([0, 1]),
+            VertexFacts(
+                each[:0],
+                each[:0],
+                np.zeros((0, 2), np.int64),
+                3,
+                each[:0],
+                each - 1,
+                each + bits,
+                each + bits,
+                known,
+                known,
+                known,
+                np.array([0, 1]),
+            ),
         )
         if found == FINE:
             break

@@ -12,6 +12,7 @@ import vertexrt.torch as vt  # noqa: E402
 from vertexrt.engine.model import MOST_OF_A_BATCH  # noqa: E402
 from vertexrt.errors import UsageError  # noqa: E402
 from vertexrt.graph import GraphBatch  # noqa: E402
+from vertexrt.graph.batch import numbers_key, structure_key  # noqa: E402
 from vertexrt.torch.recurrent import ChainLayout, chains_of, type_of  # noqa: E402
 
 LENGTHS = (5, 3, 3, 1)
@@ -29,7 +30,7 @@ def test_each_vertex_has_its_step(
     cuts = np.zeros(total, np.bool_)
     if with_resets and kinds == 1:
         cuts[[0, 5, 9, 10]] = True  # at first and later steps
-    marks = cuts.tobytes() if cuts.any() else b""
+    marks = np.packbits(cuts).tobytes() if cuts.any() else b""
     layout = ChainLayout(COUNTS.tobytes(), marks, (("h", 2),), given, layers, directions)
     chains = chains_of(layout, total)
     steps, last = chains.rows
@@ -64,7 +65,23 @@ def test_each_vertex_has_its_step(
         np.testing.assert_array_equal(steps.row_of[steps.vertices], np.arange(total))
     parts = graphs.graph_ptr, graphs.child_ptr, graphs.child, graphs.pulls, graphs.types
     assert GraphBatch(*parts).num_vertices == total * kinds  # checks
-    assert chains_of(layout, total) is chains
+    assert chains_of(layout, total) is chains_of(layout, total), "they came before"
+
+
+def test_digests_tell_layouts_apart() -> None:
+    """Each bit of the resets, and whatever else decides how chains run."""
+    plain, total = ChainLayout(COUNTS.tobytes(), b"", (("h", 2),), False), sum(LENGTHS)
+    layouts = [
+        plain._replace(resets=np.packbits(each).tobytes()) for each in np.eye(total, dtype=bool)
+    ]
+    layouts += [plain, plain._replace(given=True), layouts[0]._replace(given=True)]
+    layouts += [plain._replace(layers=2), plain._replace(directions=2)]
+    layouts += [plain._replace(counts=np.array([4, 3, 3, 2]).tobytes())]
+    batches = [chains_of(each, total).graphs for each in layouts]
+    for key in (structure_key, numbers_key):
+        found = [key(each) for each in batches]
+        assert len(set(found)) == len(layouts)
+        assert found == [key(chains_of(each, total).graphs) for each in layouts]
 
 
 @pytest.mark.parametrize(("counts", "in_order"), [([1, 1, 1], True), ([3], True), ([2, 1], False)])
@@ -91,15 +108,15 @@ def test_batch_sizes_of_another_dtype() -> None:
     assert torch.equal(one, other)
 
 
-def test_large_layouts_are_not_kept() -> None:
+def test_large_layouts_and_new_ones_are_not_kept() -> None:
     """They would take memory, and preparing them takes less than running them."""
     few, many = (np.full(n, 8, np.int64).tobytes() for n in (4, MOST_OF_A_BATCH))
     found = [
-        [chains_of(ChainLayout(counts, b"", (("h", 3),), False), len(counts)) for _ in range(2)]
+        [chains_of(ChainLayout(counts, b"", (("h", 3),), False), len(counts)) for _ in range(3)]
         for counts in (few, many)
     ]
-    assert found[0][0] is found[0][1]
-    assert found[1][0] is not found[1][1]
+    assert found[0][1] is found[0][2], "which came again"
+    assert found[1][1] is not found[1][2]
 
 
 def test_states_and_steps_that_do_not_fit_are_refused() -> None:

@@ -11,10 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from vertexrt.engine.layouts import Recent
 from vertexrt.engine.variant import CompileOptions, draws_numbers
 from vertexrt.graph import GraphBatch
-from vertexrt.graph.batch import has_same_sizes, structure_key, whole_of
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.publish import leaf_products
 from vertexrt.ir.program import Domain, Node, Program, Stage, longest_chains
@@ -22,7 +20,6 @@ from vertexrt.kernels.backend import Backend
 from vertexrt.kernels.ways import FEWEST, Configuration, Work
 from vertexrt.scheduler.batch_shape import BatchShape, shape_of
 
-MOST_KNOWN = 1024  # structures whose way is known: they are not read again
 MARGIN = 0.96  # what is not faster than the plain way by this is an error of the model
 
 
@@ -89,25 +86,11 @@ class Chooser:
     work: Work
     ways: list[Configuration]
     _known: dict[tuple[bool, BatchShape], Configuration] = field(default_factory=dict)
-    _of_structure: Recent[Configuration] = field(
-        default_factory=lambda: Recent(MOST_KNOWN, MOST_KNOWN)
-    )
 
     def pick(self, trains: bool, batch: GraphBatch) -> Configuration:
         """Return the way of a batch."""
         if len(self.ways) == 1:
             return self.ways[0]
-        if whole_of(batch) is batch or not has_same_sizes(batch):
-            return self._by_shape(trains, batch)
-        # Graphs of one size are often alike; then nothing of them is read.
-        structure = trains, structure_key(batch)
-        found = self._of_structure.find(structure)
-        if found is None:
-            found = self._by_shape(trains, batch)
-            self._of_structure.keep(structure, found)
-        return found
-
-    def _by_shape(self, trains: bool, batch: GraphBatch) -> Configuration:
         key = trains, shape_of(batch)
         found = self._known.get(key)
         if found is None:
@@ -137,16 +120,12 @@ class Chooser:
     def only(self, way: Configuration) -> None:
         """Take one way for every batch from now on."""
         self.ways[:] = [way]
-        self._forget()
+        self._known.clear()
 
     def refuse(self, way: Configuration) -> bool:
         """Forget a way that has no kernel; return False where nothing else is left to try."""
         if len(self.ways) == 1 or way.processors == FEWEST:  # which has tried all sizes
             return False
         self.ways.remove(way)
-        self._forget()
-        return True
-
-    def _forget(self) -> None:
         self._known.clear()
-        self._of_structure.clear()
+        return True

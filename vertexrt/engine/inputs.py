@@ -17,7 +17,7 @@ from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import edge_pulls_of, pulls_of
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.graph.owned import INT32
-from vertexrt.graph.pulls import TakenPulls, parts_of
+from vertexrt.graph.pulls import TakenPulls, in_order, parts_of
 from vertexrt.ir.ops import FIRST_OF_GRAPH
 from vertexrt.ir.passes.specialise import MOST_SLOTS
 from vertexrt.ir.program import Node, Program, Pull
@@ -38,7 +38,7 @@ class Reader:
         is_used: [pulls] whether it reads them; used: int64, the places of those that it reads.
         bounds: int64 [pulls, functions] how many values each may take, -1 for any; largest: of
             these.
-        reals: the places of real pulls.
+        reals: the places of real pulls; reads_integers: others are read.
         reads_edges: some are of edges.
         of_relations: bool [pulls, functions, relations + 1] of which relations' edges each function
             reads them, of those that it reads whole; the last is False, for other edges.
@@ -52,13 +52,9 @@ class Reader:
     bounds: Array
     largest: int
     reals: tuple[int, ...]
+    reads_integers: bool
     reads_edges: bool
     of_relations: Array
-
-    @property
-    def reads_integers(self) -> bool:
-        """Tell whether a pull that is read is of whole numbers."""
-        return True in self.is_used[: len(self.pulls) - len(self.reals)]
 
 
 def make_reader(program: Program) -> Reader:
@@ -83,6 +79,7 @@ def make_reader(program: Program) -> Reader:
         most,
         int(most.max(initial=0)),
         tuple(k for k, pull in enumerate(pulls) if pull.dtype != "int"),
+        any(pull.name in names and pull.dtype == "int" for pull in pulls),
         program.reads_edges,
         relations,
     )
@@ -123,7 +120,7 @@ class Inputs:
     @property
     def lent(self) -> bool:
         """Tell whether a real pull is an array of a caller's on a GPU."""
-        return bool(self.floats) and any(isinstance(table, DeviceRows) for table in self.floats)
+        return any(isinstance(table, DeviceRows) for table in self.floats)
 
     @property
     def float_index(self) -> Array:
@@ -155,41 +152,35 @@ def read_inputs(
     edges, edge_of = NO_EDGES, structure.edge_of  # of the batch those that are read
     if reader.reads_edges:
         edges = np.arange(batch.num_edges, dtype=INT32) if edge_of is None else edge_of
-    index = np.empty((len(reader.pulls), count + len(edges)), INT32)
-    if len(edges):
-        index.fill(-1)
+    index = np.empty((len(reader.pulls), count + len(edges)), np.int32)
+    if reader.reads_edges:
+        index[:] = -1
     held, floats = pulls_of(batch), list[Array]()
     for k, pull in enumerate(reader.pulls):
         plain = reader.is_used[k] and pull.dtype == "int" and not pull.of_edges
         if plain and type(held) is TakenPulls and held.copy_numbers(pull.name, index[k, :count]):
             continue
-        own = _read(reader, k, batch)
+        own = NO_EDGES  # what each vertex (or edge) has of it: of a real one, which row
         if pull.dtype != "int":
-            floats.append(
-                read_table(reader, k, batch, dtype) if tables else none_of(np.dtype(dtype))
-            )
-        if pull.of and reader.is_used[k]:
-            edge = edges_in_slot(program, pull, structure)
-            own = np.where(edge >= 0, own[np.maximum(edge, 0)], -1) if len(own) else -1
+            none = none_of(np.dtype(dtype))
+            floats.append(read_table(reader, k, batch, dtype) if tables else none)
+        if reader.is_used[k]:
+            value, rows = _given(program, pull, batch), _count(pull, batch)
+            if type(value) is np.ndarray and value.dtype is INT32:
+                own = value  # a batch's own whole numbers
+            elif pull.dtype == "int":
+                own = _integers(program, pull, value, rows)
+            else:
+                _, own = parts_of(value)
+                own = in_order(rows) if own is None else own
+            if pull.of:
+                edge = edges_in_slot(program, pull, structure)
+                own = np.where(edge >= 0, own[np.maximum(edge, 0)], -1) if len(own) else own
         if pull.edges and reader.reads_edges:
             index[k, count:] = _of_edges(reader, k, batch, structure, own, edges)
         else:
-            index[k, :count] = own
+            index[k, :count] = own if len(own) else -1
     return Inputs(structure, index, tuple(floats), none_of(np.dtype(dtype)))
-
-
-def _read(reader: Reader, k: int, batch: GraphBatch) -> Any:
-    """Return what each vertex (or edge) of a batch has of a pull: of a real one, which row."""
-    program, pull = reader.program, reader.pulls[k]
-    if not reader.is_used[k]:
-        return NO_EDGES if pull.edges else -1
-    value = _given(program, pull, batch)
-    if pull.dtype != "int":
-        index = parts_of(value)[1]
-        return np.arange(_count(pull, batch), dtype=np.int32) if index is None else index
-    if type(value) is np.ndarray and value.dtype is INT32:
-        return value  # a batch's own whole numbers
-    return _integers(program, pull, value, _count(pull, batch))
 
 
 def _count(pull: Pull, batch: GraphBatch) -> int:
@@ -204,7 +195,7 @@ def read_table(reader: Reader, k: int, batch: GraphBatch, dtype: npt.DTypeLike) 
     """
     program, pull = reader.program, reader.pulls[k]
     if not reader.is_used[k]:
-        return no_rows(pull, dtype)
+        return no_rows(pull.shape, np.dtype(dtype))
     value = _given(program, pull, batch)
     return check_reals(program, pull, value, _count(pull, batch), dtype)
 
@@ -325,18 +316,13 @@ def _bound(program: Program, node: Node) -> tuple[str, tuple[int, str]] | None:
     if node.op == "real" and node.has("bound"):
         index, bound = sources[0], (node["bound"], "elements")
     elif node.op == "embed":
-        index, bound = sources[1], (sources[0].type.shape[0], f"rows of {_declared(sources[0])!r}")
+        table = sources[0]["name"].partition("[")[0]  # as it is called, though it may be divided
+        index, bound = sources[1], (sources[0].type.shape[0], f"rows of {table!r}")
     elif node.op == "nll":
         index, bound = sources[1], (sources[0].type.shape[0], "classes")
     else:
         return None
     return (index["name"], bound) if index.op in ("pull", "edge_pull") else None
-
-
-def _declared(table: Node) -> str:
-    """Return what a parameter is called that may have been divided."""
-    name: str = table["name"]
-    return name.partition("[")[0]
 
 
 def _integers(program: Program, pull: Pull, value: Any, rows: int) -> Array:
@@ -373,7 +359,7 @@ def check_reals(program: Program, pull: Pull, value: Any, rows: int, dtype: npt.
     """Return the rows of a real pull, a flat array or `DeviceRows`. Raises: PullError."""
     table = parts_of(value)[0]
     if not len(table):  # of no vertices: any dtype and shape
-        return no_rows(pull, dtype)
+        return no_rows(pull.shape, np.dtype(dtype))
     if table.dtype.kind != "f" or table.shape[1:] != pull.shape:
         raise PullError.at(
             "pull",
@@ -403,13 +389,9 @@ def none_of(dtype: np.dtype[Any]) -> Array:
     return np.empty(0, dtype)
 
 
-def no_rows(pull: Pull, dtype: npt.DTypeLike) -> Array:
-    """Return the rows of a real pull that nothing reads."""
-    return _zeros(pull.shape, np.dtype(dtype))
-
-
 @cache
-def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def no_rows(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return the rows of a real pull that nothing reads."""
     return _flat(np.zeros(max(1, math.prod(shape))), dtype)
 
 

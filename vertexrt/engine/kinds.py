@@ -20,7 +20,7 @@ from vertexrt.engine.verify_tasks import verify_segments, verify_tasks
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.layers import phase_of
 from vertexrt.ir.passes.fuse import copy_operands, cut
-from vertexrt.ir.passes.segment import SegmentedTask, segment_tasks
+from vertexrt.ir.passes.segment import segment_tasks
 from vertexrt.ir.passes.specialise import specialise
 from vertexrt.ir.passes.stack import stack_rows
 from vertexrt.ir.passes.store import LAZY_STAGES, Stored, lazy_part, store_values
@@ -56,11 +56,7 @@ def find_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> Array:
     while True:
         facts = variant.vertex_facts()
         found, vertex, bits, _, lazy, *_ = read_vertices(
-            graph.child_ptr,
-            graph.child,
-            graph.functions,
-            inputs.index,
-            *facts,
+            graph.child_ptr, graph.child, graph.functions, inputs.index, facts
         )
         if found == FINE:
             has_loss: Array = facts.has_loss[lazy]
@@ -165,8 +161,16 @@ def make_ready(variant: Variant) -> Ready:
     path_programs = _programs(variant.path_kinds, PATH_STAGES)
     executable, processors, shape = None, None, None
     if variant.processors:
-        segmented = _cut_into_segments(variant)
+        alone = variant.processors == 1
+        segmented = segment_tasks(variant.tasks, alone=alone, whole=variant.passes.segment)
+        if not (alone or variant.backend.shares_graphs):
+            verify_sums(segmented)
+        if config().check:
+            for plan in segmented:
+                verify_segments(plan)
         tasks = [s.task for s in segmented]
+        for task in tasks:  # what processors exchange gets tensors
+            variant.note_tensors(task)
         processors = variant.backend.load_segments(
             segmented, variant.binding, variant.processors, path_programs, variant.use.rule
         )
@@ -202,18 +206,3 @@ def make_ready(variant: Variant) -> Ready:
 def _programs(kinds: Mapping[int, Kind], stages: Sequence[Stage]) -> Int64:
     """Return the programs of each kind by stage, [stages, kinds]; -1 for none."""
     return np.array([[k.programs[s] for k in kinds.values()] for s in stages], np.int64)
-
-
-def _cut_into_segments(variant: Variant) -> list[SegmentedTask]:
-    """Cut the task programs for processors; what these exchange gets tensors."""
-    segmented = segment_tasks(
-        variant.tasks, alone=variant.processors == 1, whole=variant.passes.segment
-    )
-    if variant.processors != 1 and not variant.backend.shares_graphs:
-        verify_sums(segmented)
-    if config().check:
-        for plan in segmented:
-            verify_segments(plan)
-    for task in (s.task for s in segmented):
-        variant.note_tensors(task)
-    return segmented

@@ -99,15 +99,19 @@ def build_table(
     )
     cut = by_ranges, chunk, edge_ptr
     row_kind, row_lo = np.empty(vertices, task_kind.dtype), np.empty(vertices + 1, task_lo.dtype)
+    runs = 0  # of rows of one lazy kind
     for r in range(vertices):
-        row_kind[r], row_lo[r] = lazy_kinds[order[r]], r
-    row_lo[vertices] = vertices
+        kind = lazy_kinds[order[r]]
+        if runs == 0 or row_kind[runs - 1] != kind:
+            row_kind[runs], row_lo[runs] = kind, r
+            runs += 1
+    row_lo[runs] = vertices
     bounds = _bounds_of_layers(task_kind, facts.layers)
     for layer in range(len(bounds) - 1):
         between = bounds[layer], bounds[layer + 1]
         _launch_all(path_programs[0], between, (task_kind, task_lo), cut, draft)
         _launch_tasks(path_programs[1], False, between, schedule, draft)
-    rows = 0, vertices
+    rows = 0, runs
     _launch_all(lazy_programs[0], rows, (row_kind, row_lo), cut, draft)
     forward = draft.counts[LAUNCHES]
     _launch_all(lazy_programs[1], rows, (row_kind, row_lo), cut, draft)

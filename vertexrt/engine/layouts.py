@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,13 +22,15 @@ from vertexrt.memory import MemoryPlan
 from vertexrt.memory.plan import place_tensors
 from vertexrt.native.compiled import compiled
 from vertexrt.scheduler import Schedule
-from vertexrt.scheduler.kinds import FINE, read_vertices
+from vertexrt.scheduler.kinds import FINE, VertexFacts, read_vertices
+from vertexrt.scheduler.kinds import is_within as is_within  # for the front end
 from vertexrt.scheduler.rows import EVERY_PTR, ORDER, TASK_KIND, TASK_LO, number_rows, part_of
 from vertexrt.scheduler.schedule import schedule_of
 
 Array = np.ndarray[Any, Any]
 
 MOST_LAYOUTS, MOST_VERTICES = 32, 1 << 20  # that are kept for a variant
+MOST_KNOWN = 1 << 12  # keys that are known to have come
 
 
 @dataclass(slots=True)
@@ -95,48 +97,6 @@ def read_numbers(numbers: Array, room: Array, rows: Array, count: int) -> bool:
 
 
 @compiled
-def is_within(index: Array, used: Array, bounds: Array) -> bool:
-    """Tell whether all that is pulled is within bounds.
-
-    Args:
-        index: int32 [pulls, V + E], what is pulled; used: the numbers of pulls that are read.
-        bounds: int64 [pulls, functions], how many values each may take, -1 for any.
-    """
-    for k in used:  # noqa: SIM110, it is translated
-        if _beyond(index[k], bounds[k]):
-            return False
-    return True
-
-
-def _beyond(values: Array, bounds: Array) -> bool:
-    """Tell whether a number is beyond the bound of any function."""
-    largest, least = -1, -1
-    for v in range(len(values)):
-        largest, least = max(largest, values[v]), min(least, values[v])
-    beyond = least < -1
-    for bound in bounds:
-        beyond |= bound >= 0 and largest >= bound
-    return beyond
-
-
-class VertexFacts(NamedTuple):
-    """What `read_vertices` takes after a batch; see there."""
-
-    numbers: Array
-    used: Array
-    bounds: Array
-    slots: int
-    begins: Array
-    limits: Array
-    path_masks: Array
-    lazy_masks: Array
-    path_known: Array
-    lazy_known: Array
-    has_loss: Array
-    layers: Array
-
-
-@compiled
 def lay_out(
     child_ptr: Array,
     child: Array,
@@ -164,7 +124,7 @@ def lay_out(
         a list.
     """
     found, _, _, path, lazy, level, forest, losses = read_vertices(
-        child_ptr, child, functions, pulls, *vertices
+        child_ptr, child, functions, pulls, vertices
     )
     used, path_kinds = vertices.used, len(vertices.path_known)
     if found != FINE:
@@ -191,17 +151,43 @@ def lay_out(
 T = TypeVar("T")
 
 
+class Known:
+    """Keys that have come.
+
+    Most of what varies from step to step never comes again. To hold what is made of it would take
+    new memory for each step, of which each page costs the system a microsecond or two: only what
+    comes again is held.
+    """
+
+    def __init__(self) -> None:
+        self._hashes: set[int] = set()
+
+    def has_come(self, key: Hashable) -> bool:
+        """Tell whether a key came before; from now on it has."""
+        number = hash(key)
+        if number in self._hashes:
+            return True
+        if len(self._hashes) == MOST_KNOWN:
+            self._hashes.clear()
+        self._hashes.add(number)
+        return False
+
+
 class Recent(Generic[T]):
     """A mapping that lets go of what was not asked for the longest.
 
     Args:
         most: entries; most_size: of all together.
+
+    Attributes:
+        known: keys of what was made to be held.
     """
 
     def __init__(self, most: int, most_size: int) -> None:
         self.most, self.most_size = most, most_size
         self._held: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
         self._size = 0
+        self.known = Known()
 
     def __len__(self) -> int:
         return len(self._held)

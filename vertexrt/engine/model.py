@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from functools import partial
 from typing import Any, TypeVar
@@ -26,9 +27,9 @@ from vertexrt.engine.graph_facts import (
     rows_looked_up,
     rows_of_graphs,
 )
-from vertexrt.engine.inputs import Inputs, read_inputs, read_table
+from vertexrt.engine.inputs import read_inputs, read_table
 from vertexrt.engine.kinds import find_kinds, meet_kinds, take_kinds
-from vertexrt.engine.layouts import BatchLayout, Recent, is_within, lay_out
+from vertexrt.engine.layouts import BatchLayout, Recent, lay_out
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.trace import Timeline
 from vertexrt.engine.tune import Tuner
@@ -55,7 +56,7 @@ from vertexrt.memory import MemoryPlan
 from vertexrt.scheduler import POLICIES as POLICIES  # for the front end
 from vertexrt.scheduler import policy_of
 from vertexrt.scheduler.balance import Share, divide
-from vertexrt.scheduler.kinds import FINE
+from vertexrt.scheduler.kinds import FINE, is_within
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
@@ -63,7 +64,6 @@ T = TypeVar("T")
 REDUCTIONS = ("mean_graphs", "mean_vertices", "sum")
 BATCHED = Configuration(False, 1)
 MOST_RUNS, MOST_IN_ALL = 128, 1 << 20  # that are kept, and their vertices
-MOST_SEEN = 1 << 12  # batches that are known to have come
 MOST_OF_A_BATCH = 1 << 14  # of a batch: preparing it takes less than running it, where it is larger
 
 
@@ -93,42 +93,33 @@ def prepare(
     layout = None if key is None else variant.layouts.find(key)
     structure = None if layout is None else layout.structure
     inputs = read_inputs(reader, batch, dtype, structure=structure)
-    if layout is not None and is_within(inputs.index, reader.used, reader.bounds):
-        layout.came_again = True
-    else:
-        layout = _lay_out(variant, batch, inputs, policy_of(policy), merges)
-        if key is not None:
+    if layout is None or not is_within(inputs.index, reader.used, reader.bounds):
+        if variant.loaded is None:
+            meet_kinds(variant, batch, inputs)
+        graph, found = inputs.structure, -1
+        while found != FINE:
+            if found >= 0:
+                meet_kinds(variant, batch, inputs)
+            found, with_loss, (indices, extents, weight), plan, table, forward, rows = lay_out(
+                graph.child_ptr,
+                graph.child,
+                graph.functions,
+                graph.first_of,
+                inputs.index,
+                inputs.no_reals,
+                policy_of(policy),
+                merges,
+                variant.merges_inner,
+                reader.reads_edges,
+                variant.vertex_facts(),
+                variant.ready().programs,
+            )
+        made = table, forward, rows, MemoryPlan(*plan), with_loss, graph, starts_of(batch)[0]
+        layout = BatchLayout(indices, extents, weight, *made)
+        if key is not None and variant.layouts.known.has_come(key):
+            layout.came_again = True
             variant.layouts.keep(key, layout, batch.num_vertices)
     return Run(variant, variant.ready(), share, inputs, layout, configuration)
-
-
-def _lay_out(
-    variant: Variant, batch: GraphBatch, inputs: Inputs, policy: int, merges: bool
-) -> BatchLayout:
-    """Lay out a batch, compiling kinds not seen before. Raises: as `prepare`."""
-    if variant.loaded is None:
-        meet_kinds(variant, batch, inputs)
-    graph = inputs.structure
-    while True:
-        programs = variant.ready().programs
-        found, with_loss, (indices, extents, weight), plan, table, forward, rows = lay_out(
-            graph.child_ptr,
-            graph.child,
-            graph.functions,
-            graph.first_of,
-            inputs.index,
-            inputs.no_reals,
-            policy,
-            merges,
-            variant.merges_inner,
-            variant.reader.reads_edges,
-            variant.vertex_facts(),
-            programs,
-        )
-        if found == FINE:
-            made = table, forward, rows, MemoryPlan(*plan), with_loss, inputs.structure
-            return BatchLayout(indices, extents, weight, *made, starts_of(batch)[0])
-        meet_kinds(variant, batch, inputs)
 
 
 def sparse_parameters(program: Program) -> list[str]:
@@ -180,6 +171,7 @@ class CompiledModel:
         self.engine = engine
         self.passes = passes
         self.sparse = sparse_parameters(traced)
+        self.reads_words = any(pull.dtype == "int" for pull in traced.pulls)
         stacked = [names for names in self.function.stacks if names[0] not in places]
         copies = max(threads, 1)
         given = traced.params, options.dtype, self.sparse, stacked, copies, traced.frozen
@@ -206,7 +198,6 @@ class CompiledModel:
         self._facts: WeakKeyDictionary[GraphBatch, dict[Use, GraphFacts | None]]
         self._facts = WeakKeyDictionary()
         self.kept: Recent[Run] = Recent(MOST_RUNS, MOST_IN_ALL)  # by use and numbers, bare
-        self._seen: set[tuple[Use, bytes]] = set()
         self.marks = self._new_marks()
 
     def equal(self) -> CompiledModel:
@@ -245,8 +236,9 @@ class CompiledModel:
     ) -> list[Run]:
         """Schedule a batch.
 
-        Graphs of minibatches that are taken from one batch are hashed once. Those of a batch of its
-        own are not, unless it comes again: it may be made anew for each step.
+        Graphs of minibatches that are taken from one batch are hashed once; a minibatch of graphs
+        with whole numbers hashes their hashes when the same graphs come again. Those of a batch of
+        its own are not, unless it comes again: it may be made anew for each step.
 
         Args:
             keeps: take the run of a batch like it, if one came before; else keep this one.
@@ -258,13 +250,17 @@ class CompiledModel:
             # Where runs are timed, preparing them is a part of it.
             return self.prepare_share(use, Share(batch), merge)
         with self._preparing:
-            form = batch.form
-            if form.numbers is None and batch.num_vertices <= MOST_OF_A_BATCH:
-                if form.comes_again or whole_of(batch) is not batch:
+            form, few = batch.form, batch.num_vertices <= MOST_OF_A_BATCH
+            if few and form.numbers is None:
+                taken = whole_of(batch) is not batch
+                if taken and self.reads_words:  # which are others in others of its graphs
+                    source, graphs = source_of(batch)
+                    chosen = use, id(source), graphs.tobytes()
+                    form.comes_again |= self.kept.known.has_come(chosen)
+                if form.comes_again or (taken and not self.reads_words):
                     numbers_key(batch)
-                else:
-                    form.comes_again = True
-            kept = None if form.numbers is None else self.kept_run(use, form)
+                form.comes_again |= not taken
+            kept = self.kept_run(use, form) if few and form.numbers is not None else None
             if kept is not None:
                 reader, dtype = kept.variant.reader, self.store.dtype
                 if not reader.reals:
@@ -272,16 +268,12 @@ class CompiledModel:
                 tables = [read_table(reader, k, batch, dtype) for k in reader.reals]
                 return [kept.with_floats(batch, tuple(tables))]
             runs = self.prepare_share(use, Share(batch))
-            if form.numbers is None or len(runs) > 1:
-                return runs
             key = use, form.numbers
-            if form.comes_again or key in self._seen:
+            if not few or form.numbers is None or len(runs) > 1:
+                return runs
+            if form.comes_again or self.kept.known.has_come(key):
                 runs[0].kept = {}
                 self.kept.keep(key, runs[0].bare(), batch.num_vertices)
-                return runs
-            if len(self._seen) == MOST_SEEN:
-                self._seen.clear()
-            self._seen.add(key)
             return runs
 
     def kept_run(self, use: Use, form: BatchForm) -> Run | None:
@@ -294,10 +286,22 @@ class CompiledModel:
 
     def prepare_share(self, use: Use, share: Share, merge: bool = True) -> list[Run]:
         """Schedule a share of a batch as if it were one; its vertices keep their numbers."""
+        batch, dtype = share.batch, self.store.dtype
+
+        def schedule(chosen: Configuration) -> list[Run]:
+            variant, parts = self.variant(use, chosen), chosen.groups
+            parts = parts if parts == 1 else min(parts, batch.num_graphs)
+            if parts == 1:
+                return [prepare(variant, share, self.policy, dtype, chosen, merge)]
+            several = divide(share, parts, self.chooser.work.level)
+            with suppress(GraphError, PullError):
+                return [prepare(variant, s, self.policy, dtype, chosen, merge) for s in several]
+            # Refused again, with the numbers that graphs and vertices have in the whole batch.
+            self._meet(variant, batch)
+            raise AssertionError("a share is refused, the batch is not")
+
         with self._preparing:
-            return self._choose_and(
-                lambda chosen: self._prepare_as(chosen, use, share, merge), use, share.batch
-            )
+            return self._choose_and(schedule, use, batch)
 
     def _choose_and(self, act: Callable[[Configuration], T], use: Use, batch: GraphBatch) -> T:
         """Do something with the way of a batch; what has no kernel is no candidate any more.
@@ -313,21 +317,6 @@ class CompiledModel:
                     raise
                 if self.tuner is not None:
                     self.tuner.refuse(chosen)
-
-    def _prepare_as(self, chosen: Configuration, use: Use, share: Share, merge: bool) -> list[Run]:
-        """Schedule a share of a batch for a way to run it; see `prepare`."""
-        variant, batch = self.variant(use, chosen), share.batch
-        parts = 1 if chosen.groups == 1 else min(chosen.groups, batch.num_graphs)
-        dtype = self.store.dtype
-        shares = [share] if parts == 1 else divide(share, parts, self.chooser.work.level)
-        try:
-            return [prepare(variant, each, self.policy, dtype, chosen, merge) for each in shares]
-        except (GraphError, PullError):
-            if parts == 1:
-                raise
-        # Refused again, with the numbers that graphs and vertices have in the whole batch.
-        self._meet(variant, batch)
-        raise AssertionError("a share is refused, the batch is not")
 
     def meet(self, use: Use, batch: GraphBatch, typical: GraphBatch) -> None:
         """Compile F for the kinds of vertices of a batch, which is not scheduled.

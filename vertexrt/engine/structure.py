@@ -52,7 +52,15 @@ def read_structure(program: Program, batch: GraphBatch) -> Structure:
     if types is None or not program.sites:
         raise _not_typed(program, types)
     function_of, rules = _slots(program.sites, types.names, types.relations)
-    _check_used(program, types, function_of)
+    for number, name in enumerate(types.names):
+        if function_of[number] < 0 and (types.of_vertex == number).any():
+            own = [site.name for site in program.sites]
+            raise GraphError.at(
+                "vertex types",
+                f"the batch has vertices of type {name!r}",
+                f"{program.name} has the types {', '.join(own)}",
+                f"rename the type, or leave its vertices out.{nearest(name, own)}",
+            )
     lists_edges = any(pull.of_edges for pull in program.pulls)
     functions: IntArray = function_of.take(types.of_vertex)
     graph, reads = (child_ptr, child, functions, types.of_edge), (lists_edges, program.relations)
@@ -65,20 +73,16 @@ def read_structure(program: Program, batch: GraphBatch) -> Structure:
 def edges_in_slot(program: Program, pull: Pull, structure: Structure) -> Int64:
     """Return the edge to the child in the slot that a pull is of: [V], -1 where there is none."""
     child_ptr, child, functions, edge_of, _ = structure
-    slots = np.array([_slot_of(site, pull.of) for site in program.sites] or [int(pull.of)])
+    one_child = [site.relations[: site.slots] for site in program.sites]
+    at = [each.index(pull.of) if pull.of in each else -1 for each in one_child]
+    slots = np.array(at or [int(pull.of)])
     slot = slots[functions] if len(functions) else np.repeat(slots, len(child_ptr) - 1)
     found = np.full(len(slot), -1, np.int64)
     there = np.flatnonzero((slot >= 0) & (child_ptr[:-1] + slot < child_ptr[1:]))
-    at = child_ptr[there] + slot[there]
-    edges = at if edge_of is None else edge_of[at]
-    found[there] = np.where(child[at] >= 0, edges, -1)
+    place = child_ptr[there] + slot[there]
+    edges = place if edge_of is None else edge_of[place]
+    found[there] = np.where(child[place] >= 0, edges, -1)
     return found
-
-
-def _slot_of(site: FunctionSite, relation: str) -> int:
-    """Return the slot in which a function reads a relation; -1 where it does not."""
-    one_child = site.relations[: site.slots]
-    return one_child.index(relation) if relation in one_child else -1
 
 
 @lru_cache(maxsize=64)
@@ -99,40 +103,19 @@ def _slots(
         begins[f] = site.slots if site.every else 0
         if site.name in names:
             for slot, relation in enumerate(site.relations):
-                at = _number_of(relation, site.name, relations)
+                if relation not in relations:  # a slip of the pen is no zero
+                    raise GraphError.at(
+                        "relations",
+                        f"{site.name} reads the relation {relation!r}, which the batch does not "
+                        "name",
+                        f"the batch has the relations {', '.join(relations) or 'none'}",
+                        "give its edges, [] where there are none."
+                        f"{nearest(relation, list(relations))}",
+                    )
+                at = relations.index(relation)
                 slots[f, at] = slot if slot < site.slots else ALL + slot - site.slots
                 allowed[f, at, list(site.children[slot])] = True
     return function_of, (slots, allowed, begins)
-
-
-def _number_of(relation: str, reader: str, relations: tuple[str, ...]) -> int:
-    if relation not in relations:
-        raise _unknown_relation(reader, relation, relations)
-    return relations.index(relation)
-
-
-def _check_used(program: Program, types: VertexTypes, function_of: IntArray) -> None:
-    """Refuse vertices of a type that the network does not have."""
-    unknown = [n for n, f in zip(types.names, function_of, strict=True) if f < 0]
-    for name in unknown:
-        if (types.of_vertex == types.names.index(name)).any():
-            own = [site.name for site in program.sites]
-            raise GraphError.at(
-                "vertex types",
-                f"the batch has vertices of type {name!r}",
-                f"{program.name} has the types {', '.join(own)}",
-                f"rename the type, or leave its vertices out.{nearest(name, own)}",
-            )
-
-
-def _unknown_relation(name: str, relation: str, relations: tuple[str, ...]) -> GraphError:
-    """Refuse a batch without a relation that a function reads: a slip of the pen is no zero."""
-    return GraphError.at(
-        "relations",
-        f"{name} reads the relation {relation!r}, which the batch does not name",
-        f"the batch has the relations {', '.join(relations) or 'none'}",
-        f"give its edges, [] where there are none.{nearest(relation, list(relations))}",
-    )
 
 
 def _not_typed(program: Program, types: VertexTypes | None) -> GraphError:
@@ -153,7 +136,10 @@ def _misplaced(
     """Say which child a vertex may not have."""
     name, relation = types.names[types.of_vertex[vertex]], types.relations[number]
     site = next(site for site in program.sites if site.name == name)
-    where = f"{name} {_number_in_type(batch, types, vertex)}"
+    # As the user knows it: its number among the vertices of its type in its graph.
+    graph = int(np.searchsorted(batch.graph_ptr, vertex, side="right")) - 1
+    mine = types.of_vertex[batch.graph_ptr[graph] : vertex]
+    where = f"{name} {int((mine == types.of_vertex[vertex]).sum())} of graph {graph}"
     if found == SECOND_CHILD:
         got = f"{where} has two children in the relation {relation!r}"
         expected = f"one, since {name} reads it by gather({relation!r})"
@@ -171,11 +157,3 @@ def _misplaced(
         expected = f"a child of type {' or '.join(owners)}"
         action = "correct the edge, or name the type in inputs"
     return GraphError.at("vertex types", got, expected, action)
-
-
-def _number_in_type(batch: GraphBatch, types: VertexTypes, vertex: int) -> str:
-    """Name a vertex as the user knows it: its number among those of its type in its graph."""
-    graph = int(np.searchsorted(batch.graph_ptr, vertex, side="right")) - 1
-    mine = types.of_vertex[batch.graph_ptr[graph] : vertex]
-    number = int((mine == types.of_vertex[vertex]).sum())
-    return f"{number} of graph {graph}"

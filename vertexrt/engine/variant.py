@@ -17,7 +17,7 @@ import numpy.typing as npt
 from vertexrt.config import config
 from vertexrt.engine.inputs import Reader, make_reader
 from vertexrt.engine.launches import ProgramFacts
-from vertexrt.engine.layouts import MOST_LAYOUTS, MOST_VERTICES, BatchLayout, Recent, VertexFacts
+from vertexrt.engine.layouts import MOST_LAYOUTS, MOST_VERTICES, BatchLayout, Recent
 from vertexrt.ir.autodiff import differentiate
 from vertexrt.ir.layers import chain_slot, with_layers
 from vertexrt.ir.ops import OPS
@@ -42,6 +42,7 @@ from vertexrt.kernels.backend import FIXED, Backend, Executable
 from vertexrt.kernels.layout import Binding
 from vertexrt.kernels.task_tensors import tensor_uses
 from vertexrt.memory.plan import TensorTable
+from vertexrt.scheduler.kinds import VertexFacts
 from vertexrt.script.shape import Shape
 
 Int64 = npt.NDArray[np.int64]

@@ -28,7 +28,7 @@ from vertexrt.graph.checks import (
 )
 from vertexrt.graph.compiled import start_graphs, take_children
 from vertexrt.graph.device_rows import DeviceRows
-from vertexrt.graph.digest import BatchFields, BatchForm, GraphDigests, digest_graphs, form_with
+from vertexrt.graph.digest import BatchFields, BatchForm, digest_graphs, form_with
 from vertexrt.graph.networks import read_networkx, write_networkx
 from vertexrt.graph.owned import INT32, MOST, handed_out, own, read_array, unwritten
 from vertexrt.graph.pulls import (
@@ -700,42 +700,27 @@ def starts_of(graphs: _Graphs) -> tuple[IntArray, IntArray]:
     return form.starts
 
 
-def has_same_sizes(batch: GraphBatch) -> bool:
-    """Tell whether all graphs of what a batch was taken from have one size.
-
-    Of a batch that was not taken, its own graphs, if there are several.
-    """
-    whole = whole_of(batch)
-    form = whole.form
-    if form.same_sizes is None:
-        sizes = [np.diff(starts) for starts in starts_of(whole)]
-        form.same_sizes = all((each == each[0]).all() for each in sizes)
-    return form.same_sizes and (whole is not batch or batch.num_graphs > 1)
-
-
 def structure_key(batch: GraphBatch) -> bytes:
     """Return the digest of the structure of a batch; see `graph/digest.py`. Nothing is copied."""
-    form = batch.form
-    if form.structure is None:
-        digests, graphs = _digests_of(batch)
-        form.structure = digests.key(digests.structure, graphs)
-    return form.structure
+    return _key_of(batch, "structure")
 
 
 def numbers_key(batch: GraphBatch) -> bytes:
     """Return the digest of the structure of a batch and of the numbers that it pulls."""
+    return _key_of(batch, "numbers")
+
+
+def _key_of(batch: GraphBatch, what: str) -> bytes:
     form = batch.form
-    if form.numbers is None:
-        digests, graphs = _digests_of(batch)
-        form.numbers = digests.key(digests.numbers, graphs)
-    return form.numbers
-
-
-def _digests_of(batch: GraphBatch) -> tuple[GraphDigests, Any]:
-    source, graphs, *_ = batch._taken or (batch, slice(None))
-    if source.form.graphs is None:
-        source.form.graphs = digest_graphs(fields_of(source))
-    return source.form.graphs, graphs
+    found: bytes | None = getattr(form, what)
+    if found is None:
+        source, graphs, *_ = batch._taken or (batch, slice(None))
+        digests = source.form.graphs
+        if digests is None:
+            digests = source.form.graphs = digest_graphs(fields_of(source))
+        found = digests.key(getattr(digests, what), graphs)
+        setattr(form, what, found)
+    return found
 
 
 def with_values(

@@ -64,7 +64,7 @@ class BatchForm:
             they are asked for.
         graphs: of its graphs, structure, numbers: digests; None, until they are asked for.
         same_sizes: all graphs have as many vertices, and as many slots; None, as above.
-        comes_again: a batch with graphs of its own was prepared before.
+        comes_again: a batch with graphs of its own, or these of another one, was prepared before.
     """
 
     graphs: GraphDigests | None = None

@@ -253,13 +253,14 @@ def in_order(count: int) -> IntArray:
 def with_rows(pulled: Rows, rows: Any) -> Rows:
     """Return other rows for the vertices that pull some by an index map.
 
+    Args:
+        rows: real ones are not copied: who gives them sees to it that they stay as they are.
     Raises: PullError, as `Rows` do.
     """
     index = held_index(pulled)
-    if len(rows) < len(held_table(pulled)):
+    if len(rows) < len(held_table(pulled)) or rows.dtype.kind != "f":
         return Rows(rows, index)
-    values = DeviceRows.of(rows) if on_device(rows) else _own_table(rows)
-    return rows_unchecked(values, index)  # which was checked for as many rows
+    return rows_unchecked(rows, index)  # which was checked for as many rows
 
 
 def ordered_pulls(

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import starts_of, take_unread
+from vertexrt.graph.compiled import levels_of_chains
 from vertexrt.ir.passes.specialise import MOST_SLOTS
 from vertexrt.native.compiled import compiled
 
@@ -119,11 +120,12 @@ def number_levels(child_ptr: Array, child: Array) -> Array:
     out too low, see `find_levels`.
     """
     level = np.zeros(len(child_ptr) - 1, np.int32)
-    for v in range(len(level)):
-        level[v] = 1
+    for v in range(levels_of_chains(child_ptr, child, level, 1), len(level)):
+        above = 0
         for e in range(child_ptr[v], child_ptr[v + 1]):
             if child[e] >= 0:
-                level[v] = max(level[v], level[child[e]] + 1)
+                above = max(above, level[child[e]])
+        level[v] = above + 1
     return level
 
 

@@ -20,7 +20,7 @@ def order_tasks(
     num_kinds: int,
     level: Array,
     policy: int,
-) -> tuple[Array, Array, Array, bool]:
+) -> tuple[Array, Array, Array]:
     """Order the vertices by task.
 
     Within a task their numbers rise: vertices of one graph stay together, as their children do.
@@ -28,17 +28,13 @@ def order_tasks(
     Args:
         level: [V] of `find_levels`.
         policy: such as FRONTIER.
-    Returns: order [V], task_lo [T + 1], task_kind [T]; whether identical vertices share a task.
+    Returns: order [V], task_lo [T + 1], task_kind [T].
     """
-    together = policy in (FRONTIER, AGENDA)
     if policy in (FRONTIER, DEPTH):
         if policy == DEPTH:
             level = _from_roots(child_ptr, child, level)
-        order, task_lo, task_kind = _sort(level, kinds, num_kinds)
-        return order, task_lo, task_kind, together
-    serial = policy == SERIAL
-    order, task_lo, task_kind = _take_turns(child_ptr, child, kinds, num_kinds, serial)
-    return order, task_lo, task_kind, together
+        return _sort(level, kinds, num_kinds)
+    return _take_turns(child_ptr, child, kinds, num_kinds, policy == SERIAL)
 
 
 def _sort(level: Array, kinds: Array, num_kinds: int) -> tuple[Array, Array, Array]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.graph.compiled import children_first
+from vertexrt.graph.compiled import children_first, levels_of_chains
 from vertexrt.ir.passes.specialise import FUNCTION_AT
 from vertexrt.native.compiled import compiled
 from vertexrt.scheduler.compiled import find_levels
@@ -19,24 +19,39 @@ MET = 32  # places of a table, a power of 2
 FINE, NEW_PATH_KIND, NEW_LAZY_KIND, NOT_BOUNDED, TOO_MANY_CHILDREN = range(5)
 
 
+class VertexFacts(NamedTuple):
+    """What is known of vertices before a batch.
+
+    Attributes:
+        numbers: [pulls] which bit each has; used: the places of those that are read.
+        bounds: [pulls, functions] how many values each may take, -1 for any.
+        slots: the most that a function declares.
+        begins: [functions] slots of each, where edges are split (`Program.splits_edges`): the bit
+            after the slots is for the children after them alone; else empty.
+        limits: [functions] in how many slots there may be a child, -1 for any.
+        path_masks, lazy_masks: [functions] the bits that matter on the path, and all that matter.
+        path_known, lazy_known: bits of the kinds that have a number, in order.
+        has_loss: of the kinds in `lazy_known`.
+        layers: int64 [functions], the layer of each, after whose vertices those of the next come.
+    """
+
+    numbers: Array
+    used: Array
+    bounds: Array
+    slots: int
+    begins: Array
+    limits: Array
+    path_masks: Array
+    lazy_masks: Array
+    path_known: Array
+    lazy_known: Array
+    has_loss: Array
+    layers: Array
+
+
 @compiled
 def read_vertices(
-    child_ptr: Array,
-    child: Array,
-    functions: Array,
-    pulls: Array,
-    numbers: Array,
-    used: Array,
-    bounds: Array,
-    slots: int,
-    begins: Array,
-    limits: Array,
-    path_masks: Array,
-    lazy_masks: Array,
-    path_known: Array,
-    lazy_known: Array,
-    has_loss: Array,
-    layers: Array,
+    child_ptr: Array, child: Array, functions: Array, pulls: Array, facts: VertexFacts
 ) -> tuple[Any, ...]:
     """Find the kind and the level of each vertex.
 
@@ -48,32 +63,25 @@ def read_vertices(
         child_ptr, child: CSR of the children.
         functions: int32 [V], which function each vertex evaluates; empty, where there is one.
         pulls: int32 [pulls, V], or more columns, -1 where a vertex has none.
-        numbers: [pulls] which bit each has; used: the places of those that are read.
-        bounds: [pulls, functions] how many values each may take, -1 for any.
-        slots: the most that a function declares.
-        begins: [functions] slots of each, where edges are split (`Program.splits_edges`): the bit
-            after the slots is for the children after them alone; else empty.
-        limits: [functions] in how many slots there may be a child, -1 for any.
-        path_masks, lazy_masks: [functions] the bits that matter on the path, and all that matter.
-        path_known, lazy_known: bits of the kinds that have a number, in order.
-        has_loss: of the kinds in `lazy_known`.
-        layers: int64 [functions], the layer of each, after whose vertices those of the next come.
     Returns: what was found (else than FINE at once, and not more), at which vertex, and its bits;
         path kinds, lazy kinds and levels by vertex; whether no vertex has two parents; how many
         vertices have a loss.
     """
+    slots, layers, has_loss = facts.slots, facts.layers, facts.has_loss
     count = len(child_ptr) - 1
     path, lazy = np.empty(count, np.int32), np.empty(count, np.int32)
     level, has = np.zeros(count, np.int32), np.zeros(count, np.int64)
-    for k in used:
-        v = _read_pull(pulls[k, :count], functions, bounds[k], slots + 1 + numbers[k], has)
+    for k in facts.used:
+        v = _read_pull(
+            pulls[k, :count], functions, facts.bounds[k], slots + 1 + facts.numbers[k], has
+        )
         if v >= 0:
             return NOT_BOUNDED, v, has[v], path, lazy, level, True, 0
-    limit = -1 if len(functions) else limits[0]  # of several: `arrange` has looked
+    limit = -1 if len(functions) else facts.limits[0]  # of several: `arrange` has looked
     v, ordered, forest = _read_children(child_ptr, child, slots, limit, has, level)
-    if len(begins) > 0:
+    if len(facts.begins) > 0:
         for u in range(count):
-            if child_ptr[u + 1] - child_ptr[u] <= begins[functions[u]]:
+            if child_ptr[u + 1] - child_ptr[u] <= facts.begins[functions[u]]:
                 has[u] &= ~(1 << slots)
     if v >= 0:
         return TOO_MANY_CHILDREN, v, has[v], path, lazy, level, forest, 0
@@ -87,17 +95,19 @@ def read_vertices(
     met = np.full(MET, -1, np.int64)
     met_path = np.empty(MET, np.int32)
     met_lazy = np.empty(MET, np.int32)
-    losses = 0
+    losses, before, at = 0, -1, 0
     for u in range(count):
         bits = has[u]
-        function = int(functions[u]) if len(functions) > 0 else 0
-        at = (bits ^ (bits >> 5) ^ (bits >> 10) ^ function) & (MET - 1)
+        if bits != before:
+            function = int(functions[u]) if len(functions) > 0 else 0
+            at = (bits ^ (bits >> 5) ^ (bits >> 10) ^ function) & (MET - 1)
+            before = bits
         if met[at] != bits:
-            on_path, matters = bits & path_masks[function], bits & lazy_masks[function]
-            path_kind = _number(on_path, path_known)
+            on_path, matters = bits & facts.path_masks[function], bits & facts.lazy_masks[function]
+            path_kind = _number(on_path, facts.path_known)
             if path_kind < 0:
                 return NEW_PATH_KIND, u, on_path, path, lazy, level, forest, losses
-            lazy_kind = _number(matters, lazy_known)
+            lazy_kind = _number(matters, facts.lazy_known)
             if lazy_kind < 0:
                 return NEW_LAZY_KIND, u, matters, path, lazy, level, forest, losses
             met[at], met_path[at], met_lazy[at] = bits, path_kind, lazy_kind
@@ -150,8 +160,6 @@ def _read_children(
 ) -> tuple[Any, bool, bool]:
     """Set the bits of children, and find levels.
 
-    Which vertices have slots cannot be predicted, so that they are listed first, without a branch.
-
     Args:
         slots, limit: see `read_vertices`.
         has: [V] gets the bits; level: [V], zeros, gets the levels, if the vertices are ordered.
@@ -159,14 +167,13 @@ def _read_children(
         parents; whether no vertex has two parents.
     """
     count = len(child_ptr) - 1
-    inner = np.empty(count, np.int32)
-    found = 0
-    for v in range(count):
-        inner[found] = v
-        found += int(child_ptr[v + 1] > child_ptr[v])
+    if slots > 0 and levels_of_chains(child_ptr, child, level, 0) == count:
+        for v in range(count):
+            has[v] |= 1 | 1 << slots if child[v] >= 0 else 0
+        return -1, True, True
     has_parent = np.zeros(count, np.bool_)
-    forest, ordered = True, True
-    for v in inner[:found]:
+    forest, ordered, before, depth = True, True, -1, 0
+    for v in range(count):
         begin, end = child_ptr[v], child_ptr[v + 1]
         bits, above = 0, 0
         for e in range(begin, end):
@@ -180,10 +187,12 @@ def _read_children(
             bits |= 1 << slots
             forest &= not has_parent[c]
             has_parent[c] = True
-            above = max(above, level[c] + 1)
+            # Often it is the one before, whose level, just stored, would come late.
+            above = max(above, (depth if c == before else level[c]) + 1)
             ordered &= c < v
         has[v] |= bits
         level[v] = above
+        before, depth = v, above
     return -1, ordered, forest
 
 
@@ -193,21 +202,40 @@ def _read_pull(values: Array, functions: Array, bounds: Array, bit: Any, has: Ar
     Args:
         bounds: [functions] of the pull; bit: the number of its bit.
     """
-    largest, least = -1, -1
     mark = 1 << int(bit)
     for v in range(len(has)):
-        largest = max(largest, values[v])
-        least = min(least, values[v])
         has[v] |= mark if values[v] >= 0 else 0
-    beyond = least < -1
-    for bound in bounds:
-        beyond |= bound >= 0 and largest >= bound
-    if beyond:
+    if _beyond(values, bounds):
         for v in range(len(has)):
             bound = bounds[functions[v]] if len(functions) > 0 else bounds[0]
             if bound >= 0 and (values[v] >= bound or values[v] < -1):
                 return v
     return -1
+
+
+@compiled
+def is_within(index: Array, used: Array, bounds: Array) -> bool:
+    """Tell whether all that is pulled is within bounds.
+
+    Args:
+        index: int32 [pulls, V + E], what is pulled; used: the numbers of pulls that are read.
+        bounds: int64 [pulls, functions], how many values each may take, -1 for any.
+    """
+    for k in used:  # noqa: SIM110, it is translated
+        if _beyond(index[k], bounds[k]):
+            return False
+    return True
+
+
+def _beyond(values: Array, bounds: Array) -> bool:
+    """Tell whether a number is beyond the bound of any function."""
+    largest, least = -1, -1
+    for v in range(len(values)):
+        largest, least = max(largest, values[v]), min(least, values[v])
+    beyond = least < -1
+    for bound in bounds:
+        beyond |= bound >= 0 and largest >= bound
+    return beyond
 
 
 def _number(kind: Any, known: Array) -> int:

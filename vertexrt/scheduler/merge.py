@@ -32,6 +32,16 @@ def mixed(key: Any, value: Any) -> Any:
     return (key ^ np.uint64(int(value) & LOW)) * PRIME
 
 
+def is_order(values: Array) -> bool:
+    """Tell whether values are the numbers from 0 on, in some order."""
+    there = np.zeros(len(values), np.bool_)
+    for value in values:
+        if value < 0 or value >= len(values) or there[value]:
+            return False
+        there[value] = True
+    return True
+
+
 def merge_vertices(
     child_ptr: Array,
     child: Array,

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from vertexrt.native.compiled import compiled
-from vertexrt.scheduler.compiled import order_tasks
-from vertexrt.scheduler.merge import merge_vertices
+from vertexrt.scheduler.compiled import AGENDA, FRONTIER, order_tasks
+from vertexrt.scheduler.merge import is_order, merge_vertices
 
 Array = np.ndarray[Any, Any]
 
@@ -53,9 +53,13 @@ def number_rows(
     Returns: int32 [*], the arrays of `Schedule` that are int32; int64 [PARTS, 2], where each of
         them begins and ends; the weight of each row.
     """
-    order, task_lo, task_kind, together = order_tasks(
-        child_ptr, child, kinds, num_kinds, level, policy
-    )
+    merges = len(weight) > 0
+    for k in used:
+        merges &= not is_order(pulls[k, : len(weight)])
+    if not merges:
+        weight[:] = 1
+    order, task_lo, task_kind = order_tasks(child_ptr, child, kinds, num_kinds, level, policy)
+    together = policy in (FRONTIER, AGENDA)
     count, tasks, slots = len(order), len(task_kind), len(child)
     listed = slots if lists_edges else 0
     ints, extents = _make_room(
@@ -67,7 +71,7 @@ def number_rows(
     user, row_of = part_of(ints, extents, ORDER), part_of(ints, extents, ROW_OF)
     new_lo, new_kind = part_of(ints, extents, TASK_LO), part_of(ints, extents, TASK_KIND)
     rows = count
-    if len(weight):
+    if merges:
         # Where identical vertices share a task, rows of others need no comparison.
         shortcut = together and forest
         rows, tasks = merge_vertices(

@@ -39,7 +39,7 @@ from vertexrt.graph import GraphBatch, Rows
 from vertexrt.graph.batch import pulls_of
 from vertexrt.graph.pulls import with_rows
 from vertexrt.torch.binding import BoundNetwork, bound_networks
-from vertexrt.torch.tensors import Feeds, device_rows
+from vertexrt.torch.tensors import Feeds, device_rows, readable
 
 Array = np.ndarray[Any, Any]
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -328,7 +328,7 @@ class Pass:
         for name, tensor in zip(names, pulls, strict=True):
             own, rows = pulls_of(graphs).get(name), tensor.detach()
             there = bound.results.on_gpu and rows.is_floating_point()
-            values: Any = device_rows(rows) if there else rows.numpy()
+            values: Any = device_rows(rows) if there else readable(rows).numpy()
             found[name] = with_rows(own, values) if isinstance(own, Rows) else values
         if names:
             batch = graphs.with_pulls(found)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,12 +23,14 @@ from torch.nn.utils.rnn import PackedSequence
 
 import vertexrt as vrt
 from vertexrt import nn as cells
+from vertexrt.engine.layouts import Known
 from vertexrt.engine.model import MOST_OF_A_BATCH
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
-from vertexrt.graph.batch import unchecked_batch
+from vertexrt.graph.batch import fields_of, structure_key, unchecked_batch
+from vertexrt.graph.digest import BITS_128
 from vertexrt.graph.owned import INT32, own, unwritten
-from vertexrt.graph.pulls import PullValue, rows_unchecked
+from vertexrt.graph.pulls import PullValue, held_index, held_table, rows_unchecked
 from vertexrt.graph.types import VertexTypes
 from vertexrt.native.compiled import compiled
 from vertexrt.native.foreign import filled_here
@@ -37,7 +40,6 @@ from vertexrt.torch.passes import WantedRows, check_tensor, evaluate, outside_gr
 Array = np.ndarray[Any, Any]
 DROPPED = "dropped"  # the state that the next layer reads, where dropout comes between
 KEPT = 128  # structures of minibatches, as many as runs
-NO_RESETS = np.zeros(0, np.uint8)
 WAYS = ("", "_reverse")  # of names of types, and of PyTorch's parameters
 
 
@@ -47,8 +49,8 @@ class ChainLayout(NamedTuple):
     Attributes:
         counts: the bytes of int64 [times], how many sequences there are at each time, never rising;
             the rows of a time lie side by side.
-        resets: the bytes of bool [rows], where a step takes no state; b"" where there is none, as
-            for stacks.
+        resets: of bool [rows], where a step takes no state, what `np.packbits` returns, in bytes;
+            b"" where there is none, as for stacks.
         sizes: of each state that is given from outside; those of a cell otherwise.
         given: states are given from outside.
         layers: of a stack; directions: 1, or 2, where chains run backwards, too.
@@ -97,8 +99,11 @@ def type_of(layer: int, way: int) -> str:
     return f"l{layer}{WAYS[way]}"
 
 
+_known = Known()
+
+
 def chains_of(layout: ChainLayout, rows: int) -> Chains:
-    """Return sequences as chains; those of the last layouts are kept, if they are not large.
+    """Return sequences as chains; those of layouts that come again are kept, if not large.
 
     Args:
         rows: how many are given.
@@ -106,7 +111,12 @@ def chains_of(layout: ChainLayout, rows: int) -> Chains:
         steps than rows.
     """
     few = rows * layout.layers * layout.directions <= MOST_OF_A_BATCH
-    found: Chains = (_chains_of if few else _chains_of.__wrapped__)(layout)
+    kept = few and _known.has_come(layout)
+    if layout.resets:
+        whole = chains_of(layout._replace(resets=b""), rows)
+        cut: Chains = (_cut_chains if kept else _cut_chains.__wrapped__)(layout, whole)
+        return cut
+    found: Chains = (_chains_of if kept else _chains_of.__wrapped__)(layout)
     if rows < found.steps:
         got, expected = f"{rows} steps", f"{found.steps}, as batch_sizes say"
         raise UsageError.at("torch", got, expected, "pack them by torch.nn.utils.rnn")
@@ -120,19 +130,14 @@ def _chains_of(layout: ChainLayout) -> Chains:
         got, action = f"batch_sizes {counts.tolist()}", "pack sequences by torch.nn.utils.rnn"
         raise UsageError.at("torch", got, "numbers from 1 on that never rise", action)
     given, layers, directions = layout.given, layout.layers, layout.directions
-    resets = np.frombuffer(layout.resets, np.uint8) if layout.resets else NO_RESETS
     sequences, steps, kinds = int(counts[0]), int(counts.sum()), layers * directions
     slots = [1 + directions * int(kind >= directions) for kind in range(kinds)]  # of a step
     count, size = steps * kinds, steps * sum(slots)
-    whole = unwritten(size + 3 * count + steps + 2, INT32)
+    whole = unwritten(size + 3 * count + sequences + 2, INT32)
     top, last = np.empty(steps * directions, np.int64), np.empty(kinds * sequences, np.int64)
     shape = int(given), layers, directions
-    graphs, in_order = _lay_chains(whole, top, last, counts, resets, shape)
+    in_order = _lay_chains(whole, top, last, counts, shape)
     child, x, state, rest = np.split(whole, [size, size + count, size + 2 * count])
-    pulls: dict[str, PullValue] = {"x": rows_unchecked(_zeros(steps, 0), x)}
-    tables = kinds * sequences if given else 1  # rows, perhaps unread
-    for name, elements in layout.sizes:
-        pulls[first(name)] = rows_unchecked(_zeros(tables, elements), state)
     types = None
     if kinds > 1:
         names = tuple(type_of(*divmod(kind, directions)) for kind in range(kinds))
@@ -140,8 +145,14 @@ def _chains_of(layout: ChainLayout) -> Chains:
         of_edge = np.concatenate([np.arange(each) for each in slots])
         tiled = (np.tile(each, steps) for each in (np.arange(kinds), of_edge))
         types = VertexTypes(names, relations, *[own(each, INT32) for each in tiled])
-    structure = rest[count + 1 :][: graphs + 1], rest[: count + 1], child
-    batch = unchecked_batch(*structure, pulls, types, {})
+    pulls: dict[str, PullValue] = {"x": rows_unchecked(_zeros(steps, 0), x)}
+    tables = kinds * sequences if given else 1  # rows, perhaps unread
+    for name, elements in layout.sizes:
+        pulls[first(name)] = rows_unchecked(_zeros(tables, elements), state)
+    batch = unchecked_batch(rest[count + 1 :], rest[: count + 1], child, pulls, types, {})
+    # The layout, which has fewer bytes than its graphs, says all that decides how they run.
+    digest = blake2b(repr(layout).encode(), digest_size=BITS_128).digest()
+    batch.form.structure = batch.form.numbers = digest
     as_given = (steps, -1) if layout.packed else (len(counts), sequences, -1)
     rows = [WantedRows(shape=as_given)]
     if kinds > 1 or not in_order:
@@ -151,13 +162,49 @@ def _chains_of(layout: ChainLayout) -> Chains:
     return Chains(batch, steps, states[:1] + states, tuple(rows))
 
 
+@lru_cache(KEPT)
+def _cut_chains(layout: ChainLayout, whole: Chains) -> Chains:
+    """Return chains that resets cut."""
+    _, child_ptr, child, pulls, *_ = fields_of(whole.graphs)
+    steps, (x, *states) = whole.steps, pulls
+    made, marks = unwritten(3 * steps + 1, INT32), np.frombuffer(layout.resets, np.uint8)
+    indices = held_index(pulls[x]), held_index(pulls[states[0]])
+    graphs = _cut(made, *indices, child, np.unpackbits(marks))
+    child, state, ptr = made[:steps], made[steps : 2 * steps], made[2 * steps :]
+    others = {name: rows_unchecked(held_table(pulls[name]), state) for name in states}
+    given = {x: pulls[x], **others}
+    batch = unchecked_batch(ptr[: graphs + 1], child_ptr, child, given, None, {})
+    digest = blake2b(layout.resets, digest_size=BITS_128, key=structure_key(whole.graphs))
+    batch.form.structure = batch.form.numbers = digest.digest()
+    return whole._replace(graphs=batch)
+
+
+@compiled
+def _cut(whole: Array, x: Array, state: Array, child: Array, resets: Array) -> int:
+    """Write chains of one layer whose steps take no state where there is a reset.
+
+    Args:
+        whole: int32, gets the child of each vertex, the state that it takes, and `graph_ptr`.
+        x, state, child: of the chains without resets; resets: [rows or more], 1 where there is one.
+    Returns: how many graphs there are.
+    """
+    out, steps, graphs = filled_here(whole), len(x), 0
+    for v in range(steps):
+        cut = -int(resets[x[v]])
+        out[v] = child[v] | cut
+        out[steps + v] = state[v] | cut
+        out[2 * steps + graphs] = v
+        graphs += int(out[v] < 0)
+    out[2 * steps + graphs] = steps
+    return graphs
+
+
 @compiled
 def _lay_chains(
     whole: Array,
     top: Array,
     last: Array,
     counts: Array,
-    resets: Array,
     shape: tuple[int, int, int],
 ) -> Any:
     """Write the chains of sequences, one after the other; the vertices of a step side by side.
@@ -167,8 +214,8 @@ def _lay_chains(
             takes, or -1; then `child_ptr` and `graph_ptr` of the batch.
         top: int64, gets the vertices of each row in the last layer; last: int64, those with the
             final state of each chain.
-        counts, resets: of `ChainLayout`; shape: its `given`, `layers` and `directions`.
-    Returns: how many graphs there are; if the rows are in the order of the vertices.
+        counts: of `ChainLayout`; shape: its `given`, `layers` and `directions`.
+    Returns: if the rows are in the order of the vertices.
     """
     given, layers, directions = shape
     out = filled_here(whole)
@@ -185,37 +232,33 @@ def _lay_chains(
     state = x + steps * kinds
     ptr = state + steps * kinds
     graph_at = ptr + steps * kinds + 1
-    graphs, first_slot, in_order = 0, 0, True
+    first_slot, in_order = 0, True
     for kind in range(kinds):
         layer, way = kind // directions, kind % directions
         lower = directions if layer else 0
         top_layer, v = int(layer == layers - 1), 0
         for b in range(len(lengths)):
             final = lengths[b] - 1
+            out[graph_at + b] = v * kinds
             last[kind * len(lengths) + b] = (v + final * (1 - way)) * kinds + kind
             for t in range(lengths[b]):
                 row, vertex = starts[t] + b, v * kinds + kind
                 slot = v * slots + first_slot
-                cut = int(resets[row]) if len(resets) else 0
                 begins = int(t == way * final)
                 out[ptr + vertex] = slot
-                out[slot] = -1 if begins + cut else vertex + (2 * way - 1) * kinds
+                out[slot] = -1 if begins else vertex + (2 * way - 1) * kinds
                 for k in range(lower):
                     out[slot + 1 + k] = vertex - kind + (layer - 1) * directions + k
                 out[x + vertex] = -1 if layer else row
-                takes = given * begins * (1 - cut)
-                out[state + vertex] = kind * len(lengths) + b if takes else -1
+                out[state + vertex] = kind * len(lengths) + b if given * begins else -1
                 if top_layer:
                     top[row * directions + way] = vertex
                 if row != v:
                     in_order = False
-                if (int(t == 0) + cut) * int(kind == 0):
-                    out[graph_at + graphs] = v * kinds
-                    graphs += 1
                 v += 1
         first_slot += 1 + lower
-    out[ptr + steps * kinds], out[graph_at + graphs] = steps * slots, steps * kinds
-    return graphs, in_order
+    out[ptr + steps * kinds], out[graph_at + len(lengths)] = steps * slots, steps * kinds
+    return in_order
 
 
 @lru_cache(KEPT)
@@ -546,7 +589,7 @@ class Recurrent(BoundModule):
             if resets.dtype != torch.bool or resets.shape != steps:
                 got = f"resets are {resets.dtype}, {list(resets.shape)}"
                 raise _misfit(got, f"bool of shape {list(steps)}")
-            marks = (resets.T if turned else resets).reshape(-1).cpu().numpy().tobytes()
+            marks = np.packbits((resets.T if turned else resets).cpu().numpy()).tobytes()
         out, last = run_chains(self, x, [each.unsqueeze(0) for each in given], marks)
         return out, tuple(each.squeeze(0) for each in last)
 

@@ -50,13 +50,15 @@ def tensor_of(array: Any) -> Tensor:
     return found
 
 
-def device_rows(tensor: Tensor) -> DeviceRows:
-    """Return a tensor as the engine takes it, or a copy that kernels can read: in C order, at an
-    aligned address.
-    """
+def readable(tensor: Tensor) -> Tensor:
+    """Return a tensor, or a copy that kernels can read: in C order, at an aligned address."""
     found = tensor.contiguous()
-    if found.data_ptr() % ALIGNED:
-        found = found.clone()
+    return found.clone() if found.data_ptr() % ALIGNED else found
+
+
+def device_rows(tensor: Tensor) -> DeviceRows:
+    """Return a tensor of a GPU as the engine takes it."""
+    found = readable(tensor)
     return DeviceRows.at(found.data_ptr(), found, found.shape, DTYPES[found.dtype])
 
 

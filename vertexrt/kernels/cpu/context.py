@@ -85,5 +85,5 @@ class Contexts:
 
 
 def _address(array: Array) -> int:
-    found: int = array.__array_interface__["data"][0]
+    found: int = array.__array_interface__["data"][0] if array.size else 0  # which nothing reads
     return found

@@ -14,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.launches import ProgramFacts
-from vertexrt.engine.layouts import VertexFacts, is_within, lay_out
+from vertexrt.engine.layouts import lay_out
 from vertexrt.graph.digest import FACTORS, STARTS, hash_graphs
 from vertexrt.kernels.cuda.device_scripts import UNKNOWN, Chosen, LaidOut, OfKernel, write_all
 from vertexrt.kernels.cuda.pack import Arrays, Places, pack
 from vertexrt.kernels.cuda.script_rounds import Facts
 from vertexrt.native.compiled import compile_ahead
+from vertexrt.scheduler.kinds import VertexFacts, is_within
 from vertexrt.script.shape import Shape
 
 INTS, LONGS, TABLE = np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros((0, 0), np.int64)
