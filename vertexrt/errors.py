@@ -132,6 +132,11 @@ def message(where: str, got: str, expected: str, action: str) -> str:
     return f"[{where}] {got}; {expected}; {action}{end}"
 
 
+def number_of(number: int, one: str, more: str = "") -> str:
+    """Write how many things there are: `1 graph`, `2 graphs`; `more` is a plural without -s."""
+    return f"{number} {one if number == 1 else more or one + 's'}"
+
+
 def one_line(text: str) -> str:
     """Return a text of others in which what would end a line, or move the cursor, reads as \\n."""
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)

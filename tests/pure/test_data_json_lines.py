@@ -68,7 +68,7 @@ def test_a_file_is_divided_the_same_way_each_time(tmp_path: Path) -> None:
         "test": 3,
     }
     assert load(other, format="json-lines", splits=("all",)).splits["all"].num_graphs == 1
-    with pytest.raises(DataError, match="1 graphs to divide into train, dev and test; expected mo"):
+    with pytest.raises(DataError, match="1 graph to divide into train, dev and test; expected mo"):
         load(other, format="json-lines")
 
 

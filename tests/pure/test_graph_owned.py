@@ -274,10 +274,10 @@ def test_from_graphs_says_what_it_takes() -> None:
 def test_one_line_says_what_a_batch_holds() -> None:
     batch = batch_of(given())
     assert repr(batch) == (
-        "GraphBatch(2 graphs, 3 vertices, 1 slots (1 children); pulls: word int32 [3], "
+        "GraphBatch(2 graphs, 3 vertices, 1 edge; pulls: word int32 [3], "
         "gain float32 [3], mark float32 [3, 2] with an index [3], rows float32 [3])"
     )
     graph = InputGraph.from_children([[], [0, -1]])
-    assert repr(graph) == "InputGraph(2 vertices, 2 slots (1 children); pulls: none)"
+    assert repr(graph) == "InputGraph(2 vertices, 1 edge, 1 missing; pulls: none)"
     assert repr(Rows(TABLE)) == "Rows(float32 [3, 2] with rows by vertex)"
     assert repr(batch.pulls["mark"]) == "Rows(float32 [3, 2] with an index [3])"

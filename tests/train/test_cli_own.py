@@ -148,7 +148,7 @@ def test_eval_names_the_file_of_its_split(
     for given, shown in (
         (["--split", "train"], f"; 7 graphs of {train}, "),  # one is held out for test
         (["--split", "dev"], f"; 3 graphs of {dev}, "),
-        (["--split", "test"], f"; 1 graphs of {train}, "),
+        (["--split", "test"], f"; 1 graph of {train}, "),
         (["--split", "dev", "--data", other], f"; 5 graphs of {other}, "),
     ):
         assert main(["eval", out, "--model", f"{model}:Sum", *given]) == 0

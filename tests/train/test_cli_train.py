@@ -27,7 +27,7 @@ from vertexrt.config import usable_threads
 from vertexrt.engine import devices
 from vertexrt.engine.executor import Executor
 from vertexrt.engine.variant import CompileOptions
-from vertexrt.errors import NumericError
+from vertexrt.errors import NumericError, number_of
 from vertexrt.ir.program import Program
 
 DROPOUT = ("--dropout", "0.2")  # so that the random state matters
@@ -102,8 +102,8 @@ def test_the_last_lines(data: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == (
         f"tree-lstm (classification, embed 5, hidden 6, dropout 0.3) on {data} "
-        "(24 / 8 / 8 graphs): adagrad, lr 0.05, batch size 8, seed 0, 1 epochs; "
-        f"auto, {usable_threads()} threads"
+        "(24 / 8 / 8 graphs): adagrad, lr 0.05, batch size 8, seed 0, 1 epoch; "
+        f"auto, {number_of(usable_threads(), 'thread')}"
     )
     assert lines[1].startswith("epoch 1/1  train loss ")
     assert " graphs/s, " in lines[1]

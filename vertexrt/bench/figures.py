@@ -11,6 +11,7 @@ from typing import Any
 from vertexrt.bench.ablation import AGAIN, ALL_ON, BASELINE, ONE_OFF, ONE_ON
 from vertexrt.bench.record import HIDDEN, Entry, Results, Spread
 from vertexrt.bench.run import say
+from vertexrt.errors import number_of
 from vertexrt.pictures import HOW_TO_DRAW, can_draw, figure
 
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "++", "oo", "--", "**", "||")
@@ -63,7 +64,7 @@ def draw_ablation(record: Results, path: Path) -> None:
         key, machine = record.entries[0].key, record.machine
         where = machine["gpu"]["name"] if machine.get("gpu") else machine.get("processor", "")
         count = int(machine.get("threads", 1))
-        threads = "1 thread" if count == 1 else f"{count} threads"
+        threads = number_of(count, "thread")
         caption = (
             f"{key['model']}, hidden {key['hidden']}, training; {where}, {threads}; "
             f"whiskers: quartiles over rounds; {MARK}: hidden by the spread"

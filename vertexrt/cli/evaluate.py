@@ -54,7 +54,7 @@ from vertexrt.data import load as load_data
 from vertexrt.data.dataset import END, UNKNOWN, OpenVocabulary
 from vertexrt.data.files import WHOLE, expanded
 from vertexrt.data.readers import line_of
-from vertexrt.errors import CheckpointError, UsageError, from_system, one_line
+from vertexrt.errors import CheckpointError, UsageError, from_system, number_of, one_line
 from vertexrt.graph import GraphBatch
 from vertexrt.models.catalogue import is_own
 from vertexrt.models.own import find
@@ -299,7 +299,8 @@ def evaluate(given: Namespace) -> int:
         totals.require_finite(split)
         told = ", given the words before" if task.name == "translation" else ""
         say(
-            f"{split}{told}: {totals.text(task)}; {totals.graphs} graphs of {dataset.name}, "
+            f"{split}{told}: {totals.text(task)}; "
+            f"{number_of(totals.graphs, 'graph')} of {dataset.name}, "
             f"{totals.graphs_per_s():.0f} graphs/s; {stored.path}"
         )
         compared.append({"run": run, **in_table(totals.record(task, 0, split))})
@@ -477,7 +478,8 @@ def predict(given: Namespace) -> int:
         "Name another file",
     ):
         write_atomically(Path(given.out), "".join(lines).encode())
-    say(f"predictions of {graphs.num_graphs} graphs of {session.dataset.name}: {given.out}")
+    count = number_of(graphs.num_graphs, "graph")
+    say(f"predictions of {count} of {session.dataset.name}: {given.out}")
     return 0
 
 

@@ -46,7 +46,7 @@ from vertexrt.data.dataset import UNKNOWN
 from vertexrt.data.files import expanded
 from vertexrt.data.load import FORMATS, format_named, format_of
 from vertexrt.data.records import real_pulls
-from vertexrt.errors import CheckpointError, DataError, UsageError
+from vertexrt.errors import CheckpointError, DataError, UsageError, number_of
 from vertexrt.graph import GraphBatch
 from vertexrt.models import ModelSpec, get, names
 from vertexrt.models.catalogue import is_own, require_known
@@ -501,7 +501,8 @@ def configuration(session: RunSession) -> str:
     return (
         f"{options.title} ({options.task}{shape}) on {dataset.name} ({sizes} graphs): "
         f"{options.optimizer}, lr {options.lr:g}, batch size {options.batch_size}, "
-        f"seed {options.seed}, {options.epochs} epochs; {options.engine}, {options.threads} threads"
+        f"seed {options.seed}, {number_of(options.epochs, 'epoch')}; {options.engine}, "
+        f"{number_of(options.threads, 'thread')}"
     )
 
 

@@ -61,7 +61,7 @@ from vertexrt.cli.session import (
 )
 from vertexrt.config import config
 from vertexrt.engine.lazy import Loss
-from vertexrt.errors import NumericError, ParallelError, UsageError, VertexrtError
+from vertexrt.errors import NumericError, ParallelError, UsageError, VertexrtError, number_of
 from vertexrt.graph import GraphBatch
 from vertexrt.models.catalogue import is_own
 from vertexrt.parallel import ProcessGroup
@@ -253,7 +253,7 @@ def _train(training: Training) -> int:
     for line in (*device_lines(session), configuration(session)):
         reporter.line(line)
     if group.shares > 1:
-        processes = f"{group.size} process{'es' if group.size > 1 else ''}"
+        processes = number_of(group.size, "process", "processes")
         reporter.line(f"{processes}, each minibatch in {group.shares} shares")
 
     def draw() -> None:

@@ -37,7 +37,7 @@ from vertexrt.data.readers import (
 from vertexrt.data.records import Examples, real_pulls
 from vertexrt.data.text_formats import Made
 from vertexrt.data.treebank import generate_treebank
-from vertexrt.errors import DataError, UsageError, nearest
+from vertexrt.errors import DataError, UsageError, nearest, number_of
 from vertexrt.graph import GraphBatch
 
 GENERATED = "generated"
@@ -194,7 +194,7 @@ def _divided(
     if count <= sum(counts.values()):
         raise DataError.at(
             str(path),
-            f"{count} graphs to divide into train, {' and '.join(shares)}",
+            f"{number_of(count, 'graph')} to divide into train, {' and '.join(shares)}",
             "expected more",
             "add graphs, name other files with --dev and --test, or hold out none: --dev 0",
         )

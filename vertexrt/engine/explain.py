@@ -12,7 +12,7 @@ from vertexrt.engine.executor import Executor
 from vertexrt.engine.explain_host import Explanation
 from vertexrt.engine.model import BATCHED, CompiledModel
 from vertexrt.engine.variant import PATH_STAGES, Kind, Use, Variant, ending_with
-from vertexrt.errors import UsageError
+from vertexrt.errors import UsageError, number_of
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
@@ -138,8 +138,10 @@ def explain_batch(executor: Executor, batch: GraphBatch) -> str:
     use = training_use(model)
     runs = model.prepare(use, batch)
     lines = [
-        f"{batch.num_graphs} graphs, {batch.num_vertices} vertices, {batch.num_edges} edges, "
-        f"policy {model.policy}, {len(runs)} worker{'s' if len(runs) > 1 else ''}"
+        f"{number_of(batch.num_graphs, 'graph')}, "
+        f"{number_of(batch.num_vertices, 'vertex', 'vertices')}, "
+        f"{number_of(batch.num_edges, 'edge')}, "
+        f"policy {model.policy}, {number_of(len(runs), 'worker')}"
     ]
     for number, run in enumerate(runs):
         if len(runs) > 1:
@@ -167,8 +169,8 @@ def _run(executor: Executor, run: Run) -> list[str]:
     for k, bits in enumerate(run.ready.kinds):
         mine = rows[s.task_kind == k]
         if len(mine):
-            name = atoms.describe(bits, atoms.path)
-            lines.append(f"  kind {name}: {len(mine)} tasks, {int(mine.sum())} rows")
+            name, total = atoms.describe(bits, atoms.path), number_of(int(mine.sum()), "row")
+            lines.append(f"  kind {name}: {number_of(len(mine), 'task')}, {total}")
     forward = flops(run, forward=True)
     lines += [
         f"FLOPs of products: {forward + flops(run, forward=False):.3e} (forward {forward:.3e})",

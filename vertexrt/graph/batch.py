@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.errors import DataError, GraphError
+from vertexrt.errors import DataError, GraphError, number_of
 from vertexrt.graph.brackets import parse_brackets
 from vertexrt.graph.checks import (
     NO_NUMBERS,
@@ -115,11 +115,13 @@ class _Graphs:
 
     def __repr__(self) -> str:
         name = type(self).__name__
-        graphs = f"{self.num_graphs} graphs, " if isinstance(self, GraphBatch) else ""
-        slots = f"{self.num_edges} slots ({int((self.child >= 0).sum())} children)"
+        graphs = f"{number_of(self.num_graphs, 'graph')}, " if isinstance(self, GraphBatch) else ""
+        edges = int((self.child >= 0).sum())
+        absent = f", {self.num_edges - edges} missing" if edges < self.num_edges else ""
+        size = f"{number_of(self.num_vertices, 'vertex', 'vertices')}, {number_of(edges, 'edge')}"
         of_edges = f"; of edges: {describe_all(self.edge_pulls)}" if self.edge_pulls else ""
         pulls = f"pulls: {describe_all(self.pulls)}{of_edges}"
-        return f"{name}({graphs}{self.num_vertices} vertices, {slots}; {pulls})"
+        return f"{name}({graphs}{size}{absent}; {pulls})"
 
     @property
     def num_vertices(self) -> int:

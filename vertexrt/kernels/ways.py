@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from vertexrt.errors import number_of
+
 FEWEST = -1  # processors of a group
 
 # Seconds of one core of a CPU, see `kernels.cpu.costs`.
@@ -40,7 +42,7 @@ class Configuration:
 
     def __str__(self) -> str:
         if not self.persistent:
-            return f"batched, {self.groups} worker{'s' if self.groups > 1 else ''}"
+            return f"batched, {number_of(self.groups, 'worker')}"
         tiles = f", tiles of {self.tile} rows" if self.tile else ""
         if self.processors == FEWEST:
             return "persistent, as few processors a group as fit"

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vertexrt.errors import number_of
 from vertexrt.lower.kernel import (
     MatrixProduct,
     Operand,
@@ -145,7 +146,7 @@ def _where(rows: RowRange | None) -> str:
 
 
 def _blocks(count: int, threads: int) -> str:
-    return f"{count} block{'s' if count > 1 else ''} of {threads} threads"
+    return f"{number_of(count, 'block')} of {threads} threads"
 
 
 def _in_two(across: int, adding: int, threads: int) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.checks import is_real, is_whole
-from vertexrt.errors import UsageError
+from vertexrt.errors import UsageError, number_of
 from vertexrt.parallel.communicator import Communicator
 from vertexrt.parallel.sums import HostArrays, sum_over
 
@@ -60,7 +60,7 @@ class ProcessGroup:
         if not whole or (shares and (shares & (shares - 1) or shares % self.size)):
             raise UsageError.at(
                 "parallel",
-                f"{shares!r:.60} shares for {self.size} process{'es' if self.size > 1 else ''}",
+                f"{shares!r:.60} shares for {number_of(self.size, 'process', 'processes')}",
                 "a power of two that is a multiple of the number of processes",
                 "give 8 for 1, 2, 4 or 8 processes, or leave shares out",
             )
@@ -78,7 +78,9 @@ class ProcessGroup:
             )
 
     def __repr__(self) -> str:
-        return f"ProcessGroup(process {self.rank} of {self.size}, {self.shares} shares)"
+        return (
+            f"ProcessGroup(process {self.rank} of {self.size}, {number_of(self.shares, 'share')})"
+        )
 
     def shared_out(self, shares: int | None) -> ProcessGroup:
         """Return a group of the same processes with other shares. Raises: UsageError."""

@@ -18,6 +18,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
+from vertexrt.errors import number_of
 from vertexrt.ir.layers import is_within_layer
 from vertexrt.ir.ops import OPS, OVER_ROWS
 from vertexrt.ir.passes.fuse import Group, Product, TaskProgram, stored_inputs
@@ -309,7 +310,7 @@ SPLIT_WORD = {Split.UNITS: "own units of all rows", Split.ROWS: "own rows", Spli
 def segments_of(name: str, task: SegmentedTask) -> list[str]:
     """List the segments of a task program, and what is exchanged before each."""
     count, nodes = len(task.segments), task.task.program.nodes
-    lines = [f"{name}: {count} segment{'s' if count > 1 else ''}"]
+    lines = [f"{name}: {number_of(count, 'segment')}"]
     if task.gathers and task.task.stage == Stage.PATH:
         lines[0] += "; waits for the tiles of the children"
     made: set[int] = set()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vertexrt.errors import number_of
 from vertexrt.ir.layers import Phase
 from vertexrt.ir.passes.segment import PATH, segments_of
 from vertexrt.ir.program import Stage
@@ -109,8 +110,8 @@ def explain_launch(launch: Launch) -> str:
 def _groups(executable: PersistentExecutable, path: Paths, blocks: int) -> list[str]:
     each, groups = executable.processors, path.lengths.shape[1]
     lines = [
-        f"processors: {blocks} blocks of {THREADS} threads; groups: {groups} of {each} "
-        f"processor{'s' if each > 1 else ''}; processors without a group: {blocks - groups * each}"
+        f"processors: {blocks} blocks of {THREADS} threads; groups: {groups} of "
+        f"{number_of(each, 'processor')}; processors without a group: {blocks - groups * each}"
     ]
     if each == 1:
         lines.append("a group is one processor, which waits for no other on the path")
@@ -247,8 +248,8 @@ def _common(executable: PersistentExecutable, written: WrittenScripts) -> list[s
         blocks = int((script[lo:hi, ACROSS].astype(np.int64) * script[lo:hi, DOWN]).sum())
         turns = len(np.unique(rounds[lo:hi]))
         lines.append(
-            f"  {stage.word}{where}: {hi - lo} ops in {turns} "
-            f"round{'s' if turns > 1 else ''}, {blocks} blocks of work{overlapped}"
+            f"  {stage.word}{where}: {hi - lo} ops in "
+            f"{number_of(turns, 'round')}, {blocks} blocks of work{overlapped}"
         )
     return lines
 

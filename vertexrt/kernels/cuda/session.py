@@ -18,7 +18,7 @@ import numpy.typing as npt
 from vertexrt.engine.batched import Part, Run
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.update import NO_RANGES
-from vertexrt.errors import DeviceError
+from vertexrt.errors import DeviceError, number_of
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.kernels.cuda.calls import addresses_of, launch_each
 from vertexrt.kernels.cuda.compile import FOLDER
@@ -113,7 +113,7 @@ class Session:
         fits = min(graphs - 1, graphs * free // need)
         raise DeviceError.at(
             "cuda",
-            f"a batch of {graphs} graph{'s' if graphs > 1 else ''} needs {amount(need)}",
+            f"a batch of {number_of(graphs, 'graph')} needs {amount(need)}",
             f"{amount(free)} are free",
             f"take batches of about {fits} graphs" if fits > 0 else "take device='cpu'",
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.errors import message
+from vertexrt.errors import message, number_of
 from vertexrt.kernels.cuda.weight_layout import THREADS, Layout
 from vertexrt.lower.threads import Cuts
 
@@ -277,8 +277,8 @@ def _does_not_fit(held: Sequence[ResidentWeight], budget: Budget, room: int) -> 
     total = budget.bytes(held)
     plain = sum(h.rows(processors) * h.deep * budget.element(h) for h in held)
     return Misfit(
-        f"the weights of the path take {total / 1024:,.0f} KiB of each of {processors} "
-        f"processor{'s' if processors > 1 else ''}, {(total - plain) / 1024:,.0f} KiB of it "
+        f"the weights of the path take {total / 1024:,.0f} KiB of each of "
+        f"{number_of(processors, 'processor')}, {(total - plain) / 1024:,.0f} KiB of it "
         "padding to tiles of 16 by 16",
         f"each weight whole in {budget.registers * THREADS * 4 / 1024:,.0f} KiB of registers or "
         f"{room / 1024:,.0f} KiB of shared memory, or one of them in both",
