@@ -1,6 +1,6 @@
 """Sentiment of trees in PyTorch Lightning: a Tree-LSTM as an encoder, the rest in PyTorch.
 
-Run: python examples/lightning_trees.py   (pip install "vertexrt[torch]" lightning)
+Run: python examples/lightning_trees.py   (pip install -e ".[torch]" lightning)
 Words are looked up by PyTorch, the trees are encoded by one network, and a layer of PyTorch
 classifies the roots. A loader of PyTorch's, with workers if asked, hands over batches of graphs.
 """

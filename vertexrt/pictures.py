@@ -9,7 +9,7 @@ from typing import Any
 
 from vertexrt.plain_files import write_atomically
 
-HOW_TO_DRAW = "matplotlib is not installed; get it with: pip install 'vertexrt[plot]'"
+HOW_TO_DRAW = "matplotlib is not installed; get it with: pip install -e '.[plot]' in the checkout"
 STYLE = {
     "font.size": 8,
     "axes.titlesize": 8.5,

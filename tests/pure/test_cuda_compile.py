@@ -227,7 +227,7 @@ def test_a_missing_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch
         compiler.load_nvrtc.cache_clear()
     assert str(raised.value) == (
         "[cuda] the compiler for kernels, NVRTC, is not installed; libnvrtc.so of CUDA 13 or 12; "
-        "pip install 'vertexrt[cuda13]', or [cuda12] for an older driver."
+        "pip install -e '.[cuda13]' in the checkout, or [cuda12] for an older driver."
     )
 
 

@@ -131,7 +131,7 @@ def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
     assert refused(device="cuda") == (
         "[cuda] CuPy is not installed; CuPy for the CUDA version of the driver; "
-        "pip install 'vertexrt[cuda13]' (or [cuda12]), or use device='cpu'."
+        "pip install -e '.[cuda13]' in the checkout (or [cuda12]), or use device='cpu'."
     )
     assert not usable()
     assert compiled(device="auto").device == "cpu"
@@ -160,7 +160,7 @@ def test_cupy_without_a_gpu_or_driver(monkeypatch: pytest.MonkeyPatch, error: st
     fake_cupy(monkeypatch, error=error)
     assert refused(device="cuda") == (
         f"[cuda] no usable GPU: {error}; a CUDA device, and a driver as new as CuPy's CUDA; "
-        "update the driver, install the other of vertexrt[cuda12] and [cuda13], or use "
+        "update the driver, install the other of the extras cuda12 and cuda13, or use "
         "device='cpu'."
     )
     assert compiled(device="auto").device == "cpu"

@@ -79,7 +79,8 @@ def test_nvrtc_of_another_version_only(monkeypatch: pytest.MonkeyPatch, tmp_path
         CupyDevice().load(["nothing"], np.dtype("float32"))
     assert str(raised.value) == (
         "[cuda] the compiler for kernels, NVRTC, is there as libnvrtc.so.13 only; libnvrtc.so.12, "
-        "for CuPy's CUDA 12; pip install 'vertexrt[cuda12]', or CuPy for the other version."
+        "for CuPy's CUDA 12; pip install -e '.[cuda12]' in the checkout, or CuPy for the other "
+        "version."
     )
 
 
@@ -89,5 +90,5 @@ def test_no_nvrtc_beside_cupy() -> None:
         load_nvrtc(12)
     assert str(raised.value) == (
         "[cuda] the compiler for kernels, NVRTC, is not installed; libnvrtc.so of CUDA 12; "
-        "pip install 'vertexrt[cuda12]'."
+        "pip install -e '.[cuda12]' in the checkout."
     )

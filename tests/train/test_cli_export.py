@@ -237,7 +237,7 @@ def test_a_push_takes_the_library_and_is_only_made_when_asked(
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     words = ["export", str(folder / "run")]
     assert main([*words, str(tmp_path / "out"), "--push", "me/mine"]) == 2
-    assert "pip install 'vertexrt[hub]'" in capsys.readouterr().err
+    assert "pip install -e '.[hub]' in the checkout" in capsys.readouterr().err
     assert main([*words, str(tmp_path / "out"), "--push", "mine"]) == 2
     assert "expected OWNER/NAME" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

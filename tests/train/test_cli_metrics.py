@@ -265,7 +265,7 @@ def test_the_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         patch.setitem(sys.modules, "matplotlib", None)
         said = run_folder.draw_curve(folder)
         assert said is not None
-        assert "pip install 'vertexrt[plot]'" in said
+        assert "pip install -e '.[plot]' in the checkout" in said
     assert not folder.curve.exists()
     pytest.importorskip("matplotlib", reason="needs the extra `plot`")
     assert run_folder.draw_curve(folder) is None

@@ -89,7 +89,7 @@ def test_a_missing_library_stops_the_run_before_it_begins(
         monkeypatch.setitem(sys.modules, package, None)
     data, run = write_trees(tmp_path / "data"), tmp_path / "run"
     assert train(data, run, "--log", "tensorboard") == 2
-    assert "pip install 'vertexrt[tensorboard]'" in capsys.readouterr().err
+    assert "pip install -e '.[tensorboard]' in the checkout" in capsys.readouterr().err
     assert not run.exists()
     assert train(data, run, "--log", "wandb") == 2
     assert "expected one of tensorboard" in capsys.readouterr().err

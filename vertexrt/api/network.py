@@ -906,5 +906,6 @@ def _converter(where: str, arrays: str) -> Converter | None:
         from torch.utils.dlpack import from_dlpack  # takes a second, and not everybody has it
     except ImportError:
         got = "arrays='torch', and PyTorch is not installed"
-        raise UsageError.at(where, got, "it to be there", "pip install vertexrt[torch]") from None
+        action = "pip install -e '.[torch]' in the checkout"
+        raise UsageError.at(where, got, "it to be there", action) from None
     return from_dlpack

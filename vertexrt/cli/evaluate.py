@@ -176,7 +176,7 @@ def export(given: Namespace) -> int:
             "--push",
             "huggingface_hub is not installed",
             "expected it, to reach the Hugging Face Hub",
-            "Get it with: pip install 'vertexrt[hub]'",
+            "Get it with: pip install -e '.[hub]' in the checkout",
         )
     stored = load(find_checkpoint(given.run))
     stored = stored._replace(options=with_model(stored.options, given))

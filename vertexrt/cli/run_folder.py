@@ -147,7 +147,7 @@ class ScalarLog:
             "--log",
             "no library that writes event files is installed",
             "expected tensorboardX, or torch with tensorboard",
-            "Get it with: pip install 'vertexrt[tensorboard]'",
+            "Get it with: pip install -e '.[tensorboard]' in the checkout",
         )
 
     def add(self, folder: Path, records: Sequence[Line]) -> None:

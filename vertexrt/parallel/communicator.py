@@ -154,7 +154,7 @@ def _no_torch(got: str) -> DeviceError:
         "parallel",
         got,
         "RANK and WORLD_SIZE are set, as torchrun does, so that PyTorch's gloo is needed",
-        "pip install 'vertexrt[torch]', or use mpiexec",
+        "pip install -e '.[torch]' in the checkout, or use mpiexec",
     )
 
 
@@ -172,7 +172,7 @@ class MpiCommunicator(Communicator):
                 "parallel",
                 f"mpi4py does not load ({error})",
                 "the process was started by mpiexec, so that mpi4py is needed",
-                "pip install 'vertexrt[mpi]', or use torchrun",
+                "pip install -e '.[mpi]' in the checkout, or use torchrun",
             ) from error
         self._mpi: Any = MPI
         self._world: Any = MPI.COMM_WORLD.Dup()

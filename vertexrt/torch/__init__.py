@@ -8,7 +8,8 @@
     lstm = vt.LSTM(128, 256, num_layers=2)                 # as nn.LSTM, with its state_dict
     cell = vt.Recurrent(nn.SLSTMCell(128, 256), 128)       # any cell, with resets
 
-PyTorch is needed: pip install 'vertexrt[torch]'. Without it, importing this raises ImportError.
+PyTorch is needed: pip install -e '.[torch]' in the checkout. Without it, importing this raises
+ImportError.
 """
 
 from importlib.util import find_spec
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 if find_spec("torch") is None:
     raise ImportError(
         "[torch] PyTorch is not installed; vertexrt.torch is for use inside it; "
-        "pip install 'vertexrt[torch]'"
+        "pip install -e '.[torch]' in the checkout"
     )
 
 from vertexrt.instead import instead as _instead

@@ -312,14 +312,14 @@ def load_nvrtc(cuda: int = ANY) -> Nvrtc:
             "cuda",
             f"the compiler for kernels, NVRTC, is there as {', '.join(there)} only",
             f"libnvrtc.so.{cuda}, for CuPy's CUDA {cuda}",
-            f"pip install 'vertexrt[cuda{cuda}]', or CuPy for the other version",
+            f"pip install -e '.[cuda{cuda}]' in the checkout, or CuPy for the other version",
         )
-    extra = "'vertexrt[cuda13]', or [cuda12] for an older driver"
+    extra = "-e '.[cuda13]' in the checkout, or [cuda12] for an older driver"
     raise DeviceError.at(
         "cuda",
         "the compiler for kernels, NVRTC, is not installed",
         "libnvrtc.so of CUDA " + (str(cuda) if cuda else " or ".join(map(str, VERSIONS))),
-        f"pip install 'vertexrt[cuda{cuda}]'" if cuda else f"pip install {extra}",
+        f"pip install -e '.[cuda{cuda}]' in the checkout" if cuda else f"pip install {extra}",
     )
 
 

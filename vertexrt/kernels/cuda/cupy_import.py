@@ -21,7 +21,7 @@ def import_cupy() -> Any:
             "cuda",
             "CuPy is not installed" if missing else f"CuPy does not load: {first_line(error)}",
             "CuPy for the CUDA version of the driver",
-            "pip install 'vertexrt[cuda13]' (or [cuda12]), or use device='cpu'",
+            "pip install -e '.[cuda13]' in the checkout (or [cuda12]), or use device='cpu'",
         ) from None
     try:
         count = cupy.cuda.runtime.getDeviceCount()
@@ -30,7 +30,7 @@ def import_cupy() -> Any:
             "cuda",
             f"no usable GPU: {first_line(error)}",
             "a CUDA device, and a driver as new as CuPy's CUDA",
-            "update the driver, install the other of vertexrt[cuda12] and [cuda13], "
+            "update the driver, install the other of the extras cuda12 and cuda13, "
             "or use device='cpu'",
         ) from None
     if count == 0:
