@@ -118,7 +118,7 @@ def use_of(kind: str, program: Program) -> Use:
         return Use(pushes, loss=True)
     if kind == "inference":
         return Use(pushes)
-    return Use(pushes, seeds=pushes, pulls=program.real_pulls)
+    return Use(pushes, d_pushes=pushes, pulls=program.real_pulls)
 
 
 def cotangents(shapes: dict[str, tuple[int, ...]], seed: int = 5) -> Arrays:

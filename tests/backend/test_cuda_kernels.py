@@ -97,7 +97,7 @@ def sources_of(case: Case) -> list[str]:
     pushes = frozenset(n["name"] for n in model.function.nodes if n.op == "push")
     uses = [Use(frozenset({"loss"}), loss=True), Use(pushes)]
     if case.more:
-        uses += [Use(pushes, loss=True), Use(pushes, seeds=pushes)]
+        uses += [Use(pushes, loss=True), Use(pushes, d_pushes=pushes)]
     for use in uses:
         model.prepare(use, batch)
     return [s for s in collector.sources if case.products or "product_tile" not in s]

@@ -99,9 +99,9 @@ def test_printer_names_stacks_and_any_arity() -> None:
 # Autodiff.
 
 
-def gradient_of(name: str, seeds: set[str], **options: object) -> Program:
+def gradient_of(name: str, d_pushes: set[str], **options: object) -> Program:
     program = FUNCTIONS[name][0]().trace()
-    return simplify(differentiate(program, seeds, **options))  # type: ignore[arg-type]
+    return simplify(differentiate(program, d_pushes, **options))  # type: ignore[arg-type]
 
 
 def effects(program: Program, op: str, key: str) -> list[str]:

@@ -278,7 +278,7 @@ class Network:
                 raise PullError.at("record", got, "those whose gradients are asked for", "add them")
             starts = frozenset(call.outputs)
             drops = None if dropout else False
-            use = Use(starts, seeds=starts, pulls=wanted - missing, dropout=drops)
+            use = Use(starts, d_pushes=starts, pulls=wanted - missing, dropout=drops)
             call = call._replace(use=use, seed=self._seed(seed, True))
             self._passes.make_room()
             runs = self._model.prepare(use, batch)
@@ -554,7 +554,7 @@ class Network:
         return found
 
     def _push(self, call: Request, runs: Sequence[Run]) -> Outputs:
-        zeros, parts = (self._passes.zero,) * len(call.use.seeds), []
+        zeros, parts = (self._passes.zero,) * len(call.use.d_pushes), []
         for run in runs:
             parts.append(run.forward(call.seed, zeros))
         return self._executor.push(runs, parts, call.outputs, call.vertices, call.stays)
@@ -649,16 +649,16 @@ class Record:
                 check_loss("backward", program.name, net.pushes)
                 d_loss = loss_scale(net.reduction, batch, runs)
                 d_outputs = {"loss": np.full(batch.num_vertices, d_loss)}
-            if unknown := sorted(set(d_outputs) - use.seeds, key=str):
+            if unknown := sorted(set(d_outputs) - use.d_pushes, key=str):
                 check_known(names_of("backward", unknown), net.pushes, program.name)
                 raise UsageError.at(
                     "backward",
                     f"a gradient of {unknown}",
-                    f"the record was asked for {sorted(use.seeds)}",
+                    f"the record was asked for {sorted(use.d_pushes)}",
                     "name it in net.record(batch, outputs=...)",
                 )
             results, given = net._results(self._stays), {}
-            for name in sorted(use.seeds):
+            for name in sorted(use.d_pushes):
                 shape = batch.num_vertices, *runs[0].variant.pushes.shapes[name]
                 each = d_outputs.get(name)
                 array: Any = None

@@ -134,17 +134,18 @@ class Run:
         return Run(self.variant, self.ready, Share(batch), inputs, *given)
 
     def reals(self, part: Part) -> tuple[Any, ...]:
-        """Return the real pulls and the seeds that a part of it reads."""
+        """Return the real pulls and the gradients of pushes that a part of it reads."""
         own = self.inputs.floats if part.reals is None else part.reals
-        return *own, *part.seeds
+        return *own, *part.d_pushes
 
-    def forward(self, seed: int = 0, seeds: tuple[Array, ...] = ()) -> Part:
+    def forward(self, random_seed: int = 0, d_pushes: tuple[Array, ...] = ()) -> Part:
         """Return the way forward.
 
         Args:
-            seed: 32 random bits; seeds: of `Part`.
+            random_seed: 32 bits; d_pushes: of `Part`.
         """
-        return Part(slice(0, self.layout.forward_launches), random_seed=seed, seeds=seeds)
+        launches = slice(0, self.layout.forward_launches)
+        return Part(launches, random_seed=random_seed, d_pushes=d_pushes)
 
     @property
     def num_rows(self) -> int:
@@ -201,7 +202,7 @@ def bind(run: Run, store: ParameterStore, worker: Worker, param_at: Int64, part:
         worker.take(bound.elements, run.ready.programs.zero_elements)
         buffers = bound.buffers
         buffers.loss_scale, buffers.random_seed = part.loss_scale, part.random_seed
-        buffers.floats, buffers.seeds = reals, part.seeds
+        buffers.floats, buffers.d_pushes = reals, part.d_pushes
         return bound
     plan, zero_elements = run.layout.plan, run.ready.programs.zero_elements
     table = run.layout.table[launches]
@@ -223,7 +224,7 @@ def bind(run: Run, store: ParameterStore, worker: Worker, param_at: Int64, part:
         ints=run.inputs.ints,
         floats=reals,
         float_index=run.inputs.float_index,
-        seeds=part.seeds,
+        d_pushes=part.d_pushes,
         loss_scale=part.loss_scale,
         random_seed=part.random_seed,
     )
@@ -365,9 +366,10 @@ class Part(NamedTuple):
         launches: rows of the table.
         loss_scale: factor of the loss, in its gradient.
         random_seed: 32 bits.
-        seeds: gradients of pushes, as `Buffers` has them.
-        seed_rows: of a device, of each seed the place in `Destination.rows` of a list, which of its
-            rows each row has; -1 for that of its vertex; none, where that is so of all.
+        d_pushes: gradients of pushes, as `Buffers` has them.
+        seed_rows: of a device, whose kernels call each of these a seed: the place in
+            `Destination.rows` of a list, which of its rows each row has; -1 for that of its vertex;
+            none, where that is so of all.
         to: of a device, where its caller has memory for what is found.
         reals: the real pulls, in the order of `Inputs.floats`, of a run without them (`Run.bare`);
             None, where it has its own.
@@ -376,7 +378,7 @@ class Part(NamedTuple):
     launches: slice = slice(None)
     loss_scale: float = 1.0
     random_seed: int = 0
-    seeds: tuple[Array, ...] = ()
+    d_pushes: tuple[Array, ...] = ()
     seed_rows: tuple[int, ...] = ()
     to: Destination = Destination()
     reals: tuple[Any, ...] | None = None

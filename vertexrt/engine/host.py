@@ -76,7 +76,7 @@ class HostExecutor:
             bounds.append(bind(run, store, worker, param_at, part))
         arenas = self.run(bounds)
         for bound in bounds:
-            bound.buffers.floats = bound.buffers.seeds = ()  # which may be large, and others' own
+            bound.buffers.floats = bound.buffers.d_pushes = ()  # they may be large, and others' own
         return arenas
 
     def run(self, bounds: Sequence[BoundRun]) -> list[Array]:

@@ -206,12 +206,12 @@ class PassResults:
         """Go back; those of arrays of the host are in the store then, too, and others not."""
         parts = []
         for run in way.runs:
-            seeds = list(way.d_outputs.values())
+            d_pushes = list(way.d_outputs.values())
             if len(way.runs) > 1:
-                seeds = [given[run.share.vertices] for given in seeds]
+                d_pushes = [given[run.share.vertices] for given in d_pushes]
             if way.scale != 1.0 or not self.stays:
-                seeds = [way.scale * given for given in seeds]
-            flat = tuple(DeviceRows.of(given.reshape(-1)) for given in seeds)
+                d_pushes = [way.scale * given for given in d_pushes]
+            flat = tuple(DeviceRows.of(given.reshape(-1)) for given in d_pushes)
             parts.append(Part(run.layout.backward, 1.0, way.seed, flat))
         _, flat, rows, pulled = self.go_back(way, parts)
         store = self._executor.model.store

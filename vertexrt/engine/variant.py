@@ -138,7 +138,7 @@ class Use(NamedTuple):
     Attributes:
         outputs: pushes wanted in memory.
         loss: the gradient of the push `loss` is wanted, scaled by the step.
-        seeds: pushes whose gradient the user gives.
+        d_pushes: pushes whose gradient the user gives.
         pulls: real pulls whose gradient is wanted.
         rule: of the update that a kernel ends with, where it is a whole step; else None.
         dropout: whether it drops; None: where dF is part of it.
@@ -146,7 +146,7 @@ class Use(NamedTuple):
 
     outputs: frozenset[str]
     loss: bool = False
-    seeds: frozenset[str] = frozenset()
+    d_pushes: frozenset[str] = frozenset()
     pulls: frozenset[str] = frozenset()
     rule: UpdateRule | None = None
     dropout: bool | None = None
@@ -154,7 +154,7 @@ class Use(NamedTuple):
     @property
     def starts(self) -> frozenset[str]:
         """The pushes from which dF starts."""
-        return self.seeds | {"loss"} if self.loss else self.seeds
+        return self.d_pushes | {"loss"} if self.loss else self.d_pushes
 
     @property
     def backward(self) -> bool:
@@ -339,7 +339,7 @@ def make_variant(
     on_path = shares and _leaves_on_path(layered(program, passes, policy), passes)
     # Not where gradients come from, or go to, single vertices. Merged leaves have parents in
     # several of the groups that share a schedule, so what they do must be outside the path.
-    merges = passes.merge and not (use.seeds or use.pulls or draws or on_path)
+    merges = passes.merge and not (use.d_pushes or use.pulls or draws or on_path)
     merges = merges and bool(leaf_products(program))
     if merges and backend.publishes and not processors and not program.sites:
         program = publish_products(program)
@@ -364,7 +364,7 @@ def make_variant(
         params=_numbers(params),
         ints=_numbers(pulls["int"]),
         floats=_numbers(pulls["float"]),
-        seeds=_numbers(sorted(use.seeds)),
+        d_pushes=_numbers(sorted(use.d_pushes)),
         splits_edges=program.splits_edges,
         relations=program.relations,
         reads_edges=program.reads_edges,

@@ -31,7 +31,7 @@ DERIVED = "the derivative of "  # before the user's line, where a node of dF say
 
 def differentiate(
     program: Program,
-    seeds: Collection[str],
+    d_pushes: Collection[str],
     pulls: Collection[str] = (),
     scaled_loss: bool = True,
     weighted: bool = False,
@@ -40,7 +40,7 @@ def differentiate(
 
     Args:
         program: F.
-        seeds: names of pushes whose gradient is given, by the array passed to `backward`.
+        d_pushes: names of pushes whose gradient is given, by the array passed to `backward`.
         scaled_loss: the gradient of the push `loss` is the loss scale of the step instead.
         weighted: a vertex may stand for several, so that its loss counts `weight` times.
         pulls: names of real pulled values whose gradient is wanted.
@@ -50,7 +50,7 @@ def differentiate(
     Raises: PlanError, when a gradient comes to an op that depends on a parameter or a wanted pull
         and has no vjp.
     """
-    return _Backward(program, seeds, pulls, scaled_loss, weighted).run()
+    return _Backward(program, d_pushes, pulls, scaled_loss, weighted).run()
 
 
 @dataclass
@@ -64,7 +64,7 @@ class _Backward:
     """
 
     program: Program
-    seeds: Collection[str]
+    d_pushes: Collection[str]
     pulls: Collection[str]
     scaled_loss: bool
     weighted: bool
@@ -124,7 +124,7 @@ class _Backward:
         (source,) = node.inputs
         if not self.depends[source]:
             return
-        if node.op == "push" and node["name"] in self.seeds:
+        if node.op == "push" and node["name"] in self.d_pushes:
             if node["name"] != "loss" or not self.scaled_loss:
                 d = self.b.emit("seed", name=node["name"], shape=node["shape"])
             else:

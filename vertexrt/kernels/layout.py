@@ -32,7 +32,7 @@ class Binding:
         tensors: key -> number of the dynamic tensor.
         params: name of a parameter or stack -> position in `Buffers.param_at`.
         ints, floats: name of a pull -> position among the integer and the real pulls.
-        seeds: name of a push with a given gradient -> position.
+        d_pushes: name of a push with a given gradient -> position.
         splits_edges, reads_edges, relations: of `Program`; layers, where edges are told apart by
             them (`ir.passes.zero_gradients`), else nothing.
     """
@@ -41,7 +41,7 @@ class Binding:
     params: Mapping[str, int]
     ints: Mapping[str, int]
     floats: Mapping[str, int]
-    seeds: Mapping[str, int]
+    d_pushes: Mapping[str, int]
     splits_edges: bool = False
     reads_edges: bool = False
     relations: int = 1
@@ -72,9 +72,9 @@ class Buffers:
         user_vertex, user_edge: [V] what random draws count by: the number of each of the user's
             vertices in the whole batch, of which this may be a share, and of its first edge there.
         ints: [pulls, V] in the user's order; floats: flat values, with float_index: [pulls, V].
-        seeds: flat gradients of pushes, in the user's order.
+        d_pushes: flat gradients of pushes, in the user's order.
         loss_scale: factor on the loss; random_seed: of this step, 32 bits.
-        kept: what a backend makes of all this, for launches to come, in which floats, seeds, scale
+        kept: what a backend makes of all this, for launches to come, in which floats, gradients, scale
             and random seed may be others.
     """
 
@@ -91,7 +91,7 @@ class Buffers:
     ints: Array
     floats: tuple[Array, ...]
     float_index: Array
-    seeds: tuple[Array, ...]
+    d_pushes: tuple[Array, ...]
     loss_scale: float
     random_seed: int
     kept: Array | None = None

@@ -269,7 +269,7 @@ class ValuePlaces:
         """Return what the user gives with a batch: a pull, whether there is one, or a gradient."""
         name, b = node["name"], self.binding
         if node.op == "seed":
-            return Leaf("seed", index, b.seeds[name], size=size)
+            return Leaf("seed", index, b.d_pushes[name], size=size)
         if node.op == "has_pull":
             if name in b.ints:
                 return Leaf("has_integer", FIRST, b.ints[name])

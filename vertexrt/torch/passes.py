@@ -217,7 +217,7 @@ def use_of(call: Call) -> Use:
     if call.reduction:
         drops = False if call.drop is False else None
         return Use(names, loss=True, pulls=pulls, dropout=drops)
-    return Use(names, seeds=names, pulls=pulls, dropout=bool(call.drop))
+    return Use(names, d_pushes=names, pulls=pulls, dropout=bool(call.drop))
 
 
 class WantedRows:
@@ -300,9 +300,9 @@ class Pass:
                 self._looked_up = {name: at for name, (at, _) in tables.items()}
                 values = [values for _, values in tables.values()]
                 return [loss, flat, *values, *[pulled[name] for name in call.wanted]]
-            seeds, parts, pushes = (passes.zero,) * len(use.seeds), [], []
+            d_pushes, parts, pushes = (passes.zero,) * len(use.d_pushes), [], []
             for run in runs:
-                parts.append(run.forward(self._seed, seeds)._replace(reals=reals))
+                parts.append(run.forward(self._seed, d_pushes)._replace(reals=reals))
             for name, rows in zip(call.outputs, self._rows, strict=True):
                 pushes.append(PushRows(name, rows.vertices))
             found = results.forward(runs, parts, pushes)
@@ -369,9 +369,9 @@ class Pass:
                 if self._made is None or self._made.done:
                     self.evaluate(saved)
                 made = cast("ForwardPass", self._made)
-                seeds, wanted = self._cotangents(d_outputs), sorted(made.use.pulls)
+                d_pushes, wanted = self._cotangents(d_outputs), sorted(made.use.pulls)
                 passes.restore(made)
-                way = WayBack(made.batch, made.runs, made.seed, seeds, 1.0, wanted, call.sparse)
+                way = WayBack(made.batch, made.runs, made.seed, d_pushes, 1.0, wanted, call.sparse)
                 _, flat, rows, pulled = bound.results.gradients(way, made.reals)
         return [*bound.parts_of(flat, rows), *map(pulled.get, call.pulls)]
 

@@ -204,25 +204,25 @@ class HostTensors:
             reals: of `Part`.
         Returns: tensors.
         """
-        runs, seeds, parts = way.runs, [], []
+        runs, d_pushes, parts = way.runs, [], []
         for tensor, row_of in way.d_outputs.values():
             own = tensor.numpy()
-            seeds.append(own if row_of is None else own.take(row_of, axis=0))
+            d_pushes.append(own if row_of is None else own.take(row_of, axis=0))
         for run in runs:
             part = Part(slice(None), way.scale, way.seed)
-            if seeds:
-                mine = seeds
+            if d_pushes:
+                mine = d_pushes
                 if len(runs) > 1:
-                    mine = [each[run.share.vertices] for each in seeds]
+                    mine = [each[run.share.vertices] for each in d_pushes]
                 given = tuple([np.ascontiguousarray(each).reshape(-1) for each in mine])
                 part = Part(run.layout.backward, 1.0, way.seed, given)
             parts.append(part)
         loss, whole, rows, pulled = None, None, {}, {}
-        if seeds or runs[0].variant.use.backward:
+        if d_pushes or runs[0].variant.use.backward:
             arenas, whole, rows, pulled = self._results.go_back(way, parts)
         else:
             arenas = self._executor.launch(runs, parts)
-        if not seeds:
+        if not d_pushes:
             loss = torch.tensor(total_loss(runs, arenas) * way.scale, dtype=self._dtype)
         tables, gradients = {}, {}
         for name, (at, found) in rows.items():
@@ -278,8 +278,8 @@ class DeviceTensors:
             key = "way back", *way.pulls
             starts, rows, places, sums = run.once(key, (way.batch, *given), find)
         if given:
-            seeds: Any = tuple([device_rows(tensor) for tensor, _ in way.d_outputs.values()])
-            part = part._replace(launches=run.layout.backward, seeds=seeds, seed_rows=starts)
+            d_pushes: Any = tuple([device_rows(tensor) for tensor, _ in way.d_outputs.values()])
+            part = part._replace(launches=run.layout.backward, d_pushes=d_pushes, seed_rows=starts)
         touched = model.touched(run) if way.sparse else {}
         if not touched:
             flat = torch.empty_like(flat)

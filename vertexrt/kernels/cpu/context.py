@@ -48,7 +48,7 @@ class Contexts:
         else:
             kept[Field.SCALE] = struct.unpack("q", struct.pack("d", b.loss_scale))[0]
             kept[Field.SEED] = b.random_seed
-            for k, array in enumerate((*b.floats, *b.seeds), len(Field)):
+            for k, array in enumerate((*b.floats, *b.d_pushes), len(Field)):
                 kept[k] = _address(array)
         return kept
 
@@ -73,7 +73,7 @@ class Contexts:
             if known[0] is not array:
                 last[k] = known = (array, _address(array))
             fields.append(known[1])
-        lists = [_address(array) for array in (*b.floats, *b.seeds)]
+        lists = [_address(array) for array in (*b.floats, *b.d_pushes)]
         bits = struct.unpack("q", struct.pack("d", b.loss_scale))[0]
         fields += [0, 0, b.ints.shape[1], bits, b.random_seed, every_ptr, edge_order, relation_ptr]
         fields += [above_edge, *lists]

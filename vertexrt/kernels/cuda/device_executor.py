@@ -188,8 +188,8 @@ class CudaExecutor:
         if not stays:
             self.before_launch()
         left = leave(self.session, run, names, vertices, stays)
-        launches, scale, seed, seeds, seed_rows, _, reals = part
-        part = Part(launches, scale, seed, seeds, seed_rows, left.to, reals)
+        launches, scale, seed, d_pushes, seed_rows, _, reals = part
+        part = Part(launches, scale, seed, d_pushes, seed_rows, left.to, reals)
         if stays:
             self.launch_between(run, part)
             return Outputs(left.arrays)

@@ -56,8 +56,8 @@ def word_names(binding: Binding) -> list[str]:
         ("int", len(binding.ints)),
         ("float", len(binding.floats)),
         ("float_index", len(binding.floats)),
-        ("seed", len(binding.seeds)),
-        ("seed_row", len(binding.seeds)),
+        ("seed", len(binding.d_pushes)),
+        ("seed_row", len(binding.d_pushes)),
     ):
         names += [f"{what}_{k}" for k in range(count)]
     names += (EVERY_PTR, EDGE_ORDER, RELATION_PTR)[: binding.edge_words]
@@ -74,7 +74,7 @@ class Uploads:
         wanted: [words] whether a kernel or a product reads it.
         num_ints: how many integer pulls there are.
         last_words: how many words of edges there are, and after them of layers.
-        real_words: numbers of the words of real pulls, and of seeds after them.
+        real_words: numbers of the words of real pulls, then of gradients of pushes.
         seed_rows: numbers of the words that say which row of a seed each row has.
         lookups_ptr, lookups: CSR of the integer pulls that each program's sorted lookups read.
         zero_elements: longest row that an absent child or pull reads.
@@ -93,11 +93,11 @@ class Uploads:
         self.num_ints = len(binding.ints)
         self.last_words = binding.edge_words, max(binding.layers, default=0)
         self.real_words = [self.numbers[name] for name in filter(REAL_WORD.fullmatch, self.numbers)]
-        self.seed_rows = [self.numbers[f"seed_row_{k}"] for k in binding.seeds.values()]
+        self.seed_rows = [self.numbers[f"seed_row_{k}"] for k in binding.d_pushes.values()]
         self.zero_elements = _longest_row(programs)
 
     def want(self, words: Array | list[int]) -> None:
-        """Mark words that kernels read; rows of seeds may be those of vertices."""
+        """Mark words that kernels read; rows of gradients of pushes may be those of vertices."""
         self.wanted[words] = True
         if self.wanted[self.seed_rows].any():
             self.wanted[self.numbers["order"]] = True

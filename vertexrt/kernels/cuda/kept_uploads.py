@@ -1,6 +1,6 @@
 """Uploads of runs that are kept: their indices and scripts stay on the device.
 
-A launch of such a run only writes addresses: of the arena, of gradients, of pulls and seeds. What
+A launch of such a run only writes addresses: of the arena, of gradients, of what is pulled and given. What
 a plan is given in place of its pulls goes up to where theirs are.
 """
 
@@ -35,7 +35,7 @@ class KeptUpload:
     Attributes:
         kept: of the run, which is known by it.
         rows: of `Destination`, which went up as well; seed_rows: of `Part`.
-        reals: of its real pulls and seeds those that kernels read: which, the word of each, and
+        reals: of its real pulls and gradients of pushes those that kernels read: which, the word of each, and
             address and bytes of what went up; 0, where it is an array of the device.
         there: of these, arrays of the host that went up and are the same each time.
         changed: rows of `Inputs.index` that are others than what went up.
@@ -138,8 +138,8 @@ class KeptUploads(RecentUploads[KeptUpload]):
         assert slot is not None, "it was just uploaded"
         assert run.kept is not None, run
         of, size, reals = _uploads_of(run), slot.used, run.reals(part)
-        if part.launches.stop == run.layout.forward_launches:  # which reads no seeds
-            reals = run.reals(part._replace(seeds=()))
+        if part.launches.stop == run.layout.forward_launches:  # which reads none
+            reals = run.reals(part._replace(d_pushes=()))
         read = [(k, w) for k, w in enumerate(of.real_words[: len(reals)]) if of.wanted[w]]
         lent = {k for k, _ in read if isinstance(reals[k], DeviceRows)}
         # Those that are given with a part are the same arrays each time, and small; others come

@@ -75,7 +75,7 @@ class Places(NamedTuple):
     Attributes:
         arena, zero, arrived, values, gradients: see `Session`; temporary: element of the arena
             where temporaries start.
-        room: bytes that are left for real values and seeds, a multiple of ALIGN.
+        room: bytes that are left for real values and gradients of pushes, a multiple of ALIGN.
         there: of what batches of a layout have in common, bytes that are on the device already.
     """
 
@@ -97,7 +97,7 @@ class PackedUpload(NamedTuple):
     Attributes:
         end: of all; or as a negative number how many bytes are needed, where there are fewer.
         common: end of what batches of a layout have in common; room: where `Places.room` is.
-        words: int64, of the run, but for those of real values and seeds.
+        words: int64, of the run, but for those of real values and gradients of pushes.
         addresses: of starts, of widths, and of what is `more`.
     """
 

@@ -479,7 +479,7 @@ class Interpreter:
                 row, load = self._real_row(e, at), b.floats[e.number].take
             case _:
                 assert e.op == "seed", e.op
-                row, load = self.vertex(at), b.seeds[e.number].take
+                row, load = self.vertex(at), b.d_pushes[e.number].take
         has = row >= 0
         found = load(begin + row[has].astype(np.int64)[:, None] * e.size + index)
         value = np.zeros((len(row), len(index)), found.dtype)  # for row -1
