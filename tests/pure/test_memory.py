@@ -15,7 +15,7 @@ from tests.functions import FUNCTIONS
 from tests.runs import ALL, OFF, Way, train, use_of
 from tests.strategies import full_batches
 from vertexrt.api.network import Network
-from vertexrt.engine.batched import Worker
+from vertexrt.engine.batched import RunMemory
 from vertexrt.errors import RoomError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.layers import Phase
@@ -88,8 +88,8 @@ def test_no_two_live_tensors_overlap(table: TensorTable, data: st.DataObject) ->
 UNWRITTEN = 7e77
 
 
-class Guarded(Worker):
-    """A worker whose arena is marked before each run, with some elements behind it."""
+class Guarded(RunMemory):
+    """Memory whose arena is marked before each run, with some elements behind it."""
 
     def take(self, elements: int, zero_elements: int) -> np.ndarray:
         self.zero_elements = zero_elements
@@ -106,7 +106,7 @@ class Guarded(Worker):
 def guarded(name: str, specialised: bool) -> Network:
     """Compile once; the nets meet new batches again and again, as in training."""
     net = Way(passes=ALL if specialised else OFF).compile(FUNCTIONS[name][0]())
-    net.executor.workers[0] = Guarded(net.executor.model.store.gradients)
+    net.executor.memories[0] = Guarded(net.executor.model.store.gradients)
     return net
 
 
@@ -120,13 +120,13 @@ def test_the_peak_is_known_before_the_run(
     """Nothing is written outside of the plan, and nothing is read that was not written."""
     batch = data.draw(full_batches(FUNCTIONS[name][1], max_vertices=6, max_graphs=2))
     net = guarded(name, specialised)
-    worker = net.executor.workers[0]
-    assert isinstance(worker, Guarded)
+    memory = net.executor.memories[0]
+    assert isinstance(memory, Guarded)
     for kind, run in (("inference", net), ("training", lambda b: train(net, b).outputs)):
         assert all((np.abs(value) < UNWRITTEN / 1e9).all() for value in run(batch).values())
         plan = _plan(net, kind, batch)
         assert plan.arena_bytes("float64") == 8 * plan.total
-        worker.check(plan.total)
+        memory.check(plan.total)
 
 
 def _plan(net: Network, kind: str, batch: GraphBatch) -> MemoryPlan:
@@ -158,15 +158,15 @@ def test_a_batch_that_no_machine_has_room_for_is_refused_by_name(device: str) ->
 
 
 def test_arenas_grow_and_keep_their_zeros() -> None:
-    worker = Worker(np.zeros(4, np.float32))
-    first = worker.take(100, 10)
+    memory = RunMemory(np.zeros(4, np.float32))
+    first = memory.take(100, 10)
     assert len(first) >= 100
     assert (first[:10] == 0).all()
     first[10:] = 1.0
-    assert worker.take(90, 20) is first
+    assert memory.take(90, 20) is first
     assert (first[:20] == 0).all()
-    assert len(worker.take(10_000, 5)) >= 10_000
-    assert (worker.arena[:5] == 0).all()
+    assert len(memory.take(10_000, 5)) >= 10_000
+    assert (memory.arena[:5] == 0).all()
 
 
 def test_inference_takes_less_than_training() -> None:

@@ -248,7 +248,7 @@ def share_memory(nets: Iterable[vrt.Network]) -> None:
         executor: Any = net.executor
         model = executor.model
         alike = first.setdefault((model.param_at.tobytes(), model.store.values.size), executor)
-        model.store, executor.workers = alike.model.store, alike.workers
+        model.store, executor.memories = alike.model.store, alike.memories
 
 
 def _check(bench: Bench, steppers: Steppers) -> None:

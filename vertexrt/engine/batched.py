@@ -42,7 +42,7 @@ Int64 = npt.NDArray[np.int64]
 T = TypeVar("T")
 
 Job = Callable[[], None]
-MOST_BOUND = 32  # kept runs that stay bound to a worker
+MOST_BOUND = 32  # kept runs that stay bound to memory
 
 
 def _room_for(elements: int, dtype: np.dtype[Any]) -> Array:
@@ -58,8 +58,8 @@ def _room_for(elements: int, dtype: np.dtype[Any]) -> Array:
     raise RoomError.at("batch", got, expected, "take fewer graphs a batch")
 
 
-class Worker:
-    """The memory of one thread: an arena that grows and never shrinks, and a gradient array.
+class RunMemory:
+    """The memory of a share of a batch: an arena that grows and never shrinks, and gradients.
 
     The first row of the arena stays zero: it is what an absent child reads.
 
@@ -187,19 +187,21 @@ class BoundRun(NamedTuple):
     most: int
 
 
-def bind(run: Run, store: ParameterStore, worker: Worker, param_at: Int64, part: Part) -> BoundRun:
-    """Bind launches of a prepared minibatch to memory; gradients add to the worker's.
+def bind(
+    run: Run, store: ParameterStore, memory: RunMemory, param_at: Int64, part: Part
+) -> BoundRun:
+    """Bind launches of a prepared minibatch to memory; gradients add to its own.
 
-    A run that is kept stays bound to the worker, and gets its real numbers each time.
+    A run that is kept stays bound to it, and gets its real numbers each time.
     """
     reals, launches = run.inputs.floats, part.launches
     if reals:
         refuse_device_rows(reals)
     key = id(run.kept), launches.start, launches.stop  # it lives as long as it is bound
-    bound = None if run.kept is None else worker.bound.get(key)
+    bound = None if run.kept is None else memory.bound.get(key)
     if bound is not None:
-        worker.bound.move_to_end(key)
-        worker.take(bound.elements, run.ready.programs.zero_elements)
+        memory.bound.move_to_end(key)
+        memory.take(bound.elements, run.ready.programs.zero_elements)
         buffers = bound.buffers
         buffers.loss_scale, buffers.random_seed = part.loss_scale, part.random_seed
         buffers.floats, buffers.d_pushes = reals, part.d_pushes
@@ -211,11 +213,11 @@ def bind(run: Run, store: ParameterStore, worker: Worker, param_at: Int64, part:
     elements = max(plan.total, plan.temporary + run.configuration.processors * each)
     user_vertex, user_edge = run.user_numbers
     buffers = Buffers(
-        arena=worker.take(elements, zero_elements),
+        arena=memory.take(elements, zero_elements),
         base=plan.base,
         temporary=plan.temporary,
         params=store.values,
-        gradients=worker.gradients,
+        gradients=memory.gradients,
         param_at=param_at,
         schedule=run.layout.schedule,
         rows=run.layout.rows,
@@ -234,9 +236,9 @@ def bind(run: Run, store: ParameterStore, worker: Worker, param_at: Int64, part:
     most = int(table[:, [ROWS, EDGES]].max(initial=0))
     bound = BoundRun(lasting, table, buffers, scripts, first, elements, most)
     if run.kept is not None:
-        worker.bound[key] = bound
-        while len(worker.bound) > MOST_BOUND:
-            worker.bound.popitem(last=False)
+        memory.bound[key] = bound
+        while len(memory.bound) > MOST_BOUND:
+            memory.bound.popitem(last=False)
     return bound
 
 

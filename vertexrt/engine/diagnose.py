@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from vertexrt.engine.batched import Part, Worker, bind, calls_of
+from vertexrt.engine.batched import Part, RunMemory, bind, calls_of
 from vertexrt.engine.inputs import vertex_name
 from vertexrt.engine.model import CompiledModel, prepare
 from vertexrt.engine.update import Update, first_bad, refused_update
@@ -142,8 +142,8 @@ def find_origins(model: CompiledModel, attempt: Attempt) -> Origins:
 
         executable.watch = watch
         part = Part(loss_scale=attempt.scale, random_seed=attempt.seed)
-        worker = Worker(origins.gradients)
-        calls, _, _ = calls_of(bind(run, model.store, worker, model.param_at, part))
+        memory = RunMemory(origins.gradients)
+        calls, _, _ = calls_of(bind(run, model.store, memory, model.param_at, part))
         with np.errstate(all="ignore"):
             for call in calls:
                 call()

@@ -155,7 +155,7 @@ class Executor(Protocol):
         """Update parameters by the gradients in the store: see `apply_update`."""
 
 
-def step_on_host(executor: Executor, call: Request) -> Loss:
+def step_with_host_update(executor: Executor, call: Request) -> Loss:
     """Do a step whose gradients are updated in the host's memory; see `Network.step`."""
     start = time.perf_counter()
     model, use, batch = executor.model, call.use, call.batch

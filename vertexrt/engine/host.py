@@ -16,13 +16,13 @@ from vertexrt.engine.batched import (
     Job,
     Part,
     Run,
-    Worker,
+    RunMemory,
     bind,
     calls_of,
     pushed,
     pushed_rows,
 )
-from vertexrt.engine.executor import Arenas, Planned, Request, step_on_host
+from vertexrt.engine.executor import Arenas, Planned, Request, step_with_host_update
 from vertexrt.engine.explain_host import Explanation, HostExplanation
 from vertexrt.engine.lazy import Loss, Outputs
 from vertexrt.engine.model import CompiledModel
@@ -39,7 +39,7 @@ Array = np.ndarray[Any, Any]
 
 
 class HostExecutor:
-    """Runs batches in the host's memory, each share of one in a worker.
+    """Runs batches in the host's memory, each share of one in memory of its own.
 
     A run that an exception ends leaves parameters as they are; what it was adding up is noted, and
     cleared before anything is added again.
@@ -49,7 +49,7 @@ class HostExecutor:
 
     def __init__(self, model: CompiledModel) -> None:
         self.model = model
-        self.workers = [Worker(model.store.gradients)]
+        self.memories = [RunMemory(model.store.gradients)]
         self._adding: Sequence[Touched] = ()  # rows of gradients that are not in the store yet
         self.after_fork()
         share(self)
@@ -67,13 +67,13 @@ class HostExecutor:
         self._calls = CallsAtOnce()
 
     def launch(self, runs: Sequence[Run], parts: Sequence[Part]) -> list[Array]:
-        """Run one part of each run's launches, each in its worker or group."""
-        store, param_at, workers, bounds = self.model.store, self.model.param_at, self.workers, []
+        """Run one part of each run's launches, each in its memory."""
+        store, param_at, memories, bounds = self.model.store, self.model.param_at, self.memories, []
         self._calls.settle()
-        while len(workers) < len(runs):
-            workers.append(Worker(store.copies[len(workers)]))
-        for run, worker, part in zip(runs, workers, parts, strict=False):
-            bounds.append(bind(run, store, worker, param_at, part))
+        while len(memories) < len(runs):
+            memories.append(RunMemory(store.copies[len(memories)]))
+        for run, memory, part in zip(runs, memories, parts, strict=False):
+            bounds.append(bind(run, store, memory, param_at, part))
         arenas = self.run(bounds)
         for bound in bounds:
             bound.buffers.floats = bound.buffers.d_pushes = ()  # they may be large, and others' own
@@ -124,13 +124,13 @@ class HostExecutor:
 
     def step(self, call: Request) -> Loss:
         """Train on a batch: forward, backward, update."""
-        return (step_on_host if call.group is None else step_in_group)(self, call)
+        return (step_with_host_update if call.group is None else step_in_group)(self, call)
 
     def plan(self, runs: Sequence[Run], call: Request) -> Planned:
-        """Bind runs to workers of their own."""
+        """Bind runs to memory of their own."""
         store, param_at, bounds = self.model.store, self.model.param_at, []
         for run in runs:
-            bounds.append(bind(run, store, Worker(store.gradients), param_at, run.forward()))
+            bounds.append(bind(run, store, RunMemory(store.gradients), param_at, run.forward()))
 
         views: dict[str, Array] = {}  # of one run, whose pushes lie where they lay
         rows, vertices = NO_ROWS, call.vertices
@@ -157,13 +157,13 @@ class HostExecutor:
 
     @property
     def arenas(self) -> Arenas:
-        """The workers, which have them."""
-        return self.workers
+        """The memories of shares, which have them."""
+        return self.memories
 
     def use_arenas(self, arenas: Arenas | None = None) -> None:
-        """Take other workers, by default a new one; a launch makes more where it needs them."""
-        given = cast("list[Worker] | None", arenas)
-        self.workers = [Worker(self.model.store.gradients)] if given is None else given
+        """Take other memories, by default new ones; a launch makes more where it needs them."""
+        given = cast("list[RunMemory] | None", arenas)
+        self.memories = [RunMemory(self.model.store.gradients)] if given is None else given
 
     def begin_gradients(self, runs: Sequence[Run]) -> None:
         """Clear the gradients of the last step; note the rows that a step touches."""
@@ -183,7 +183,7 @@ class HostExecutor:
         self._adding = touched
 
     def collect_gradients(self) -> None:
-        """Add up the workers' gradients in order."""
+        """Add up the gradients of all memories in order."""
         if len(self._adding) > 1:
             collect(self.model.store, self._adding)
         self._adding = ()

@@ -74,8 +74,8 @@ class Buffers:
         ints: [pulls, V] in the user's order; floats: flat values, with float_index: [pulls, V].
         d_pushes: flat gradients of pushes, in the user's order.
         loss_scale: factor on the loss; random_seed: of this step, 32 bits.
-        kept: what a backend makes of all this, for launches to come, in which floats, gradients, scale
-            and random seed may be others.
+        kept: what a backend makes of all this, for launches to come, in which floats,
+            d_pushes, scale and random seed may be others.
     """
 
     arena: Array

@@ -30,7 +30,7 @@ from vertexrt.engine.executor import (
     Request,
     Trainer,
     loss_scale,
-    step_on_host,
+    step_with_host_update,
 )
 from vertexrt.engine.lazy import NOTHING, Loss, Outputs
 from vertexrt.engine.model import CompiledModel
@@ -456,7 +456,7 @@ class CudaExecutor:
         try:
             if call.group is not None:
                 return step_in_group(self, call)
-            return step_on_host(self, call)
+            return step_with_host_update(self, call)
         finally:
             self.copies.host_newer |= self._own_update
             self._own_update = False

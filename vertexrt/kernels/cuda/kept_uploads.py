@@ -1,7 +1,7 @@
 """Uploads of runs that are kept: their indices and scripts stay on the device.
 
-A launch of such a run only writes addresses: of the arena, of gradients, of what is pulled and given. What
-a plan is given in place of its pulls goes up to where theirs are.
+A launch of such a run only writes addresses: of the arena, of gradients, of what is pulled and
+given. What a plan is given in place of its pulls goes up to where theirs are.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class KeptUpload:
     Attributes:
         kept: of the run, which is known by it.
         rows: of `Destination`, which went up as well; seed_rows: of `Part`.
-        reals: of its real pulls and gradients of pushes those that kernels read: which, the word of each, and
-            address and bytes of what went up; 0, where it is an array of the device.
+        reals: of its real pulls and gradients of pushes those that kernels read: which, the word of
+            each, and address and bytes of what went up; 0, where it is an array of the device.
         there: of these, arrays of the host that went up and are the same each time.
         changed: rows of `Inputs.index` that are others than what went up.
         arena, gradients: addresses that the words were written for; scalars: loss scale and seed.

@@ -1,4 +1,4 @@
-"""The arena of a worker: it grows, its first elements are zero in every run; where it begins."""
+"""The arena of a run: it grows, its first elements are zero in every run; where it begins."""
 
 import re
 from pathlib import Path
@@ -6,40 +6,40 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from vertexrt.engine.batched import Worker
+from vertexrt.engine.batched import RunMemory
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.memory.aligned import CACHE_LINE, HUGE_PAGE, aligned_zeros
 
 
 def test_the_arena_grows_and_never_shrinks() -> None:
-    worker = Worker(np.zeros(4, np.float32))
-    first = worker.take(100, 8)
+    memory = RunMemory(np.zeros(4, np.float32))
+    first = memory.take(100, 8)
     assert len(first) >= 100
-    assert worker.take(50, 8) is first
-    assert len(worker.take(1000, 8)) >= 1000
-    assert worker.arena.dtype == np.float32
+    assert memory.take(50, 8) is first
+    assert len(memory.take(1000, 8)) >= 1000
+    assert memory.arena.dtype == np.float32
 
 
 def test_zeros_are_zero_after_a_run_with_fewer_of_them() -> None:
-    worker = Worker(np.zeros(4, np.float64))
-    worker.take(100, 16)[16:] = 1.0
-    worker.take(100, 4)[4:] = 2.0  # this run keeps its tensors from element 4 on
-    assert not worker.take(100, 16)[:16].any()
+    memory = RunMemory(np.zeros(4, np.float64))
+    memory.take(100, 16)[16:] = 1.0
+    memory.take(100, 4)[4:] = 2.0  # this run keeps its tensors from element 4 on
+    assert not memory.take(100, 16)[:16].any()
 
 
 def test_an_arena_that_grows_keeps_what_forward_left() -> None:
-    worker = Worker(np.zeros(4, np.float64))
-    left = worker.take(100, 4)
+    memory = RunMemory(np.zeros(4, np.float64))
+    left = memory.take(100, 4)
     left[4:] = np.arange(4, len(left))
-    grown = worker.take(2 * len(left), 4)
+    grown = memory.take(2 * len(left), 4)
     np.testing.assert_array_equal(grown[: len(left)], left)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_an_arena_and_weights_begin_at_cache_lines_and_large_ones_at_huge_pages(dtype: str) -> None:
-    worker = Worker(np.zeros(4, np.dtype(dtype)))
-    assert worker.take(100, 4).ctypes.data % CACHE_LINE == 0
-    assert worker.take(HUGE_PAGE, 4).ctypes.data % HUGE_PAGE == 0
+    memory = RunMemory(np.zeros(4, np.dtype(dtype)))
+    assert memory.take(100, 4).ctypes.data % CACHE_LINE == 0
+    assert memory.take(HUGE_PAGE, 4).ctypes.data % HUGE_PAGE == 0
     small = ParameterStore({"w": (8, 8)}, dtype)
     assert small.values.ctypes.data % CACHE_LINE == small.gradients.ctypes.data % CACHE_LINE == 0
     large = ParameterStore({"w": (1024, 512)}, dtype)
