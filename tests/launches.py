@@ -53,7 +53,7 @@ def launch_of(
     """
     assert isinstance(net.executor, CudaExecutor)
     model = net.executor.model
-    rule = None if optimizer is None else optimizer._request(model.store).rule
+    rule = None if optimizer is None else optimizer._next_update(model.store).rule
     use = Use(frozenset(outputs) | {"loss"}, loss=True, rule=rule)
     (run,) = model.prepare(use, batch)
     executable, paths, written = write_launch(

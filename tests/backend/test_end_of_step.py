@@ -53,7 +53,7 @@ def test_gradients_of_groups_are_added_up(dtype: str, groups: int) -> None:
         collect(store, touched)
         tolerance = 1e-5 if dtype == "float32" else 1e-13
         np.testing.assert_allclose(store.gradients, expected, rtol=tolerance, atol=tolerance)
-        optimizer._settle(apply_update(store, optimizer._request(store)))
+        optimizer._settle(apply_update(store, optimizer._next_update(store)))
         assert not store.copies.any()
         assert (store.value("w") != store.views(before)["w"]).mean() > 0.9
 

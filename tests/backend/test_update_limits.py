@@ -40,7 +40,7 @@ def test_whatever_is_within_the_limit_stays_finite(name: str, dtype: str) -> Non
             if getattr(optimizer, option.name) != 0.0:
                 setattr(optimizer, option.name, tuple(drawn) if option.parts else drawn[0])
         store = make_store(dtype)
-        update = optimizer._request(store)
+        update = optimizer._next_update(store)
         limit, reach = limit_of(update, store.dtype)
         if limit == NOTHING:
             continue
@@ -71,7 +71,7 @@ def test_a_trial_is_exact(name: str, dtype: str) -> None:
     largest, found = float(np.finfo(dtype).max), []
     for k in range(60):
         store, optimizer = make_store(dtype), OPTIMIZERS[name](weight_decay=0.1 * (k % 2))
-        update = optimizer._request(store)
+        update = optimizer._next_update(store)
         set_gradients(store, k)
         top = math.log10(largest)
         top = top * rng.uniform(-1.0, 0.98) if k % 2 else top - rng.uniform(0.35, 1.0)

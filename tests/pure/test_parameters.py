@@ -156,4 +156,4 @@ def test_frozen_parameters_come_last_and_have_values_alone() -> None:
     assert frozen.offsets["b"] == frozen.trained_size < frozen.values.size
     assert frozen.views(frozen.gradients).keys() == {"a", "table", "c"}
     assert frozen.views(frozen.values).keys() == shapes.keys()
-    assert vrt.Adam()._request(frozen).moments.shape == (2, frozen.trained_size)
+    assert vrt.Adam()._next_update(frozen).moments.shape == (2, frozen.trained_size)

@@ -343,8 +343,8 @@ class Network:
             batch.
         """
         with self._executor.lock:
-            asks = getattr(type(optimizer), "update", None) is Optimizer.update  # not its own
-            if not asks:
+            built_in = getattr(type(optimizer), "update", None) is Optimizer.update  # not its own
+            if not built_in:
                 check_optimizer("step", optimizer)
             if type(batch) is not GraphBatch:
                 check_batch("step", batch)
@@ -356,11 +356,22 @@ class Network:
             seed, count = self._draws
             may_draw = self._may_draw or group is not None  # whose processes compare seeds
             drawn = step_seed(seed, int(count[0])) if may_draw else 0
-            several = None if group is None else shared(group)
             stays = arrays != "numpy"
             convert = _converter("step", arrays) if stays else None
-            how = chosen, stays, optimizer, asks, self._reduction, count, several
-            loss = self._executor.step(Request(use, batch, names, drawn, *how))
+            call = Request(
+                use,
+                batch,
+                names,
+                drawn,
+                vertices=chosen,
+                stays=stays,
+                optimizer=optimizer,
+                built_in=built_in,
+                reduction=self._reduction,
+                draws=count,
+                group=None if group is None else shared(group),
+            )
+            loss = self._executor.step(call)
             if stays:
                 like = self._results(stays).array
                 found = {name: like(x, x.shape) for name, x in loss.outputs.items()}
@@ -392,8 +403,8 @@ class Network:
                 return self._model.meet(call.use, batch, batch[:graphs])
             check_batch("warm", batch)
             check_optimizer("warm", optimizer)
-            asks = getattr(type(optimizer), "update", None) is Optimizer.update
-            rule = optimizer._request(self._model.store).rule_in_step if asks else None
+            built_in = getattr(type(optimizer), "update", None) is Optimizer.update
+            rule = optimizer._next_update(self._model.store).rule_in_step if built_in else None
             use = self._use_of_steps(names_of("warm", outputs or ()))
             return self._model.meet(use._replace(rule=rule), batch, batch[:graphs])
 

@@ -330,8 +330,8 @@ class Optimizer:
             )
         with net.executor.lock:
             gradients.hand_over()
-            asks = type(self).update is Optimizer.update
-            update_by_gradients(net.executor, self, asks)
+            built_in = type(self).update is Optimizer.update
+            update_by_gradients(net.executor, self, built_in)
 
     def update(self, store: ParameterStore) -> None:
         """Move the parameters of a store by its gradients.
@@ -351,13 +351,13 @@ class Optimizer:
                 "the parameters of a network, which net.step(batch, optimizer) hands over",
                 "call net.step(batch, optimizer), or optimizer.step(net) after run.backward",
             )
-        request = self._request(store)
-        outcome = apply_update(store, request)
+        asked = self._next_update(store)
+        outcome = apply_update(store, asked)
         if not outcome.done:
-            raise NumericError(refused_update(store, request, outcome.norm))
+            raise NumericError(refused_update(store, asked, outcome.norm))
         self._settle(outcome)
 
-    def _request(self, store: ParameterStore, draws: Array = UNCOUNTED) -> Update:
+    def _next_update(self, store: ParameterStore, draws: Array = UNCOUNTED) -> Update:
         """Return what the next update is to do with a store; the engine may do it in a step.
 
         Until it is settled, nothing is known of the moments, since a signal may come before that.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +47,7 @@ UNCOUNTED: Array = np.zeros(1, np.int64)  # where something is counted that nobo
 class Trainer(Protocol):
     """What a step needs of an optimizer."""
 
-    def _request(self, store: ParameterStore, draws: Array = UNCOUNTED) -> Update:
+    def _next_update(self, store: ParameterStore, draws: Array = UNCOUNTED) -> Update:
         """Say what the next update is to do, and what it is to count."""
 
     def _settle(self, outcome: Outcome) -> None:
@@ -65,7 +65,8 @@ class Request(NamedTuple):
         seed: 32 random bits, for what is drawn in inference as well.
         vertices: int64, those whose pushes are wanted; None for all.
         stays: pushes may be arrays of the device, for which a step is not waited for.
-        optimizer: of a step; asks: it has no update of its own, so that the device may do it.
+        optimizer: of a step, which reads it; built_in: it has no update of its own, so that the
+            device may do it.
         reduction: of the loss, see `vrt.compile`.
         draws: int64 [1], counts the network's draws: one more when the step is done.
         group: of the processes that do it together; None for this one alone.
@@ -77,8 +78,8 @@ class Request(NamedTuple):
     seed: int
     vertices: npt.NDArray[np.int64] | None = None
     stays: bool = False
-    optimizer: Any = None
-    asks: bool = True
+    optimizer: Trainer = cast("Trainer", None)
+    built_in: bool = True
     reduction: str = ""
     draws: Array = UNCOUNTED
     group: ProcessGroup | None = None
@@ -162,7 +163,7 @@ def step_with_host_update(executor: Executor, call: Request) -> Loss:
     runs = model.prepare(use, batch, executor.on_host)
     scale = loss_scale(call.reduction, batch, runs)
     executor.begin_gradients(runs)
-    update = call.optimizer._request(model.store, call.draws) if call.asks else None
+    update = call.optimizer._next_update(model.store, call.draws) if call.built_in else None
     whole = Part(loss_scale=scale, random_seed=call.seed)
     arenas = executor.launch(runs, [whole] * len(runs))
     executor.collect_gradients()
@@ -196,13 +197,13 @@ def end_step(executor: Executor, call: Request, attempt: Attempt, loss: float) -
     )
 
 
-def update_by_gradients(executor: Executor, optimizer: Trainer, asks: bool) -> None:
+def update_by_gradients(executor: Executor, optimizer: Trainer, built_in: bool) -> None:
     """Update parameters by the gradients in the store, which are no step's; see `Request`.
 
     Raises: NumericError, when a gradient or a number that would be written is not finite.
     """
     store = executor.model.store
-    update = optimizer._request(store) if asks else None
+    update = optimizer._next_update(store) if built_in else None
 
     def refused(norm: float) -> str:
         if update is None:

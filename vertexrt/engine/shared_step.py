@@ -221,7 +221,7 @@ def step_in_group(executor: Executor, call: Request) -> Loss:
             yield packed.zeros()
 
     total = add_in_pairs(gradients(), packed.add)
-    update = call.optimizer._request(model.store, call.draws) if call.asks else None
+    update = call.optimizer._next_update(model.store, call.draws) if call.built_in else None
     sample = _sample_of(model.store.values)
     mine = np.array([group.signal, *work.same, sample, *losses], np.float64)
     loss = total_of(group, group.gather(mine).tolist()) * work.part.loss_scale

@@ -394,13 +394,13 @@ class CudaExecutor:
     def _step(self, call: Request) -> Loss:
         use, batch, optimizer, seed = call.use, call.batch, call.optimizer, call.seed
         self.session.device.use()
-        devices = self._groups.of(call.group) if call.group is not None and call.asks else None
+        devices = self._groups.of(call.group) if call.group is not None and call.built_in else None
         if devices is not None:
             return self._step_in_devices(call, devices)
-        if call.group is not None or not call.asks:
+        if call.group is not None or not call.built_in:
             return self._step_by_host(call)
         start = time.perf_counter()
-        update: Update = optimizer._request(self.model.store, call.draws)
+        update = optimizer._next_update(self.model.store, call.draws)
         use = ending_with(use, update.rule_in_step)
         runs = self.model.prepare(use, batch, keeps=False)
         (run,) = runs
@@ -435,7 +435,7 @@ class CudaExecutor:
 
     def _step_in_devices(self, call: Request, devices: DeviceGroup) -> Loss:
         """Launch a step of a group whose devices are linked."""
-        update: Update = call.optimizer._request(self.model.store, call.draws)
+        update = call.optimizer._next_update(self.model.store, call.draws)
         wait = bool(call.outputs) or not devices.group.warm  # which others have to know alike
         flight, pushes = self._group_steps.launch(call, update, devices)
         self._launched(flight, call.optimizer, wait)
@@ -452,7 +452,7 @@ class CudaExecutor:
     def _step_by_host(self, call: Request) -> Loss:
         """Do a step whose update, or whose sum over processes, the host asks for."""
         self.to_host()
-        self._own_update = not call.asks
+        self._own_update = not call.built_in
         try:
             if call.group is not None:
                 return step_in_group(self, call)
