@@ -98,9 +98,9 @@ class WatchedBackend(CpuBackend):
     def load_segments(self, *given: Any) -> Any:
         return WatchedProcessors(cast("CpuProcessors", super().load_segments(*given)), self)
 
-    def update(self, update: StoreUpdate) -> None:
+    def apply_update(self, update: StoreUpdate) -> None:
         self.updates += 1
-        super().update(update)
+        super().apply_update(update)
 
 
 def watched(way: Way, function: vrt.VertexFunction) -> tuple[vrt.Network, WatchedBackend]:

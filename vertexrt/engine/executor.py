@@ -152,8 +152,8 @@ class Executor(Protocol):
     def collect_gradients(self) -> None:
         """Bring the sum of all gradients since `begin_gradients` to the store."""
 
-    def update(self, update: Update) -> Outcome:
-        """Update parameters by the gradients in the store: see `apply_update`."""
+    def apply_update(self, update: Update) -> Outcome:
+        """Update parameters by the gradients in the store: see `engine.update.apply_update`."""
 
 
 def step_with_host_update(executor: Executor, call: Request) -> Loss:
@@ -172,28 +172,36 @@ def step_with_host_update(executor: Executor, call: Request) -> Loss:
     if call.outputs:
         given = runs, arenas
         found = Outputs({name: pushed(*given, name, call.vertices) for name in call.outputs})
-    end_step(executor, call, Attempt(use, batch, scale, call.seed, len(runs), update), loss)
+    end_step(executor, call, update, loss, scale, len(runs))
     if model.tuner is not None:
         model.time_runs(use, batch, runs, start, start)
     return Loss(loss, found)
 
 
-def end_step(executor: Executor, call: Request, attempt: Attempt, loss: float) -> None:
+def end_step(
+    executor: Executor, call: Request, update: Update | None, loss: float, scale: float, parts: int
+) -> None:
     """Update the parameters by the gradients of a step, which the store has.
 
+    Args:
+        update, scale, parts: of `Attempt`.
     Raises: NumericError, when the loss or a number that would be written is not finite; nothing
         was updated then.
     """
     model = executor.model
+
+    def attempt() -> Attempt:
+        return Attempt(call.use, call.batch, scale, call.seed, parts, update)
+
     if not math.isfinite(loss):
         model.store.refresh()
-        raise NumericError(refused_loss(model, attempt, loss))
-    _update(
+        raise NumericError(refused_loss(model, attempt(), loss))
+    _apply_update(
         executor,
         call.optimizer,
         call.draws,
-        attempt.update,
-        lambda norm: refused_step(model, attempt, norm, True),
+        update,
+        lambda norm: refused_step(model, attempt(), norm, True),
     )
 
 
@@ -212,10 +220,10 @@ def update_by_gradients(executor: Executor, optimizer: Trainer, built_in: bool) 
 
     if update is None:
         store.refresh()
-    _update(executor, optimizer, UNCOUNTED, update, refused)
+    _apply_update(executor, optimizer, UNCOUNTED, update, refused)
 
 
-def _update(
+def _apply_update(
     executor: Executor,
     optimizer: Trainer,
     draws: Array,
@@ -233,7 +241,7 @@ def _update(
     """
     store = executor.model.store
     if update is not None:
-        outcome = executor.update(update)
+        outcome = executor.apply_update(update)
         if not outcome.done:
             raise NumericError(refused(outcome.norm))
         return optimizer._settle(outcome)

@@ -166,7 +166,11 @@ class HostExecutor:
         self.memories = [RunMemory(self.model.store.gradients)] if given is None else given
 
     def begin_gradients(self, runs: Sequence[Run]) -> None:
-        """Clear the gradients of the last step; note the rows that a step touches."""
+        """Clear the gradients of the last step; note the rows that a step touches.
+
+        The update of that step has cleared them already, unless it was refused or left parameters
+        out (`store.cleared`).
+        """
         store = self.model.store
         self._calls.settle()
         if self._adding:  # of one that was left in the middle
@@ -188,10 +192,10 @@ class HostExecutor:
             collect(self.model.store, self._adding)
         self._adding = ()
 
-    def update(self, update: Update) -> Outcome:
+    def apply_update(self, update: Update) -> Outcome:
         """Update the store by its gradients."""
         backend = cast("HostBackend", self.model.backend)
-        return apply_update(self.model.store, update, backend.update)
+        return apply_update(self.model.store, update, backend.apply_update)
 
 
 def compile_on(backend: HostBackend, traced: Program, options: CompileOptions) -> HostExecutor:

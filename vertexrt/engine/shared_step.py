@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vertexrt.engine.batched import Part, Run, read_rows
-from vertexrt.engine.diagnose import Attempt
 from vertexrt.engine.executor import (
     Executor,
     Pushed,
@@ -67,11 +66,6 @@ class SharedWork(NamedTuple):
     room: int
     part: Part
     same: tuple[float, ...]
-
-    def attempt(self, call: Request, update: Any) -> Attempt:
-        """Return the step as it is run."""
-        scale, seed = self.part.loss_scale, self.part.random_seed
-        return Attempt(call.use, call.batch, scale, seed, self.parts, update)
 
 
 def divide_step(model: CompiledModel, call: Request, group: ProcessGroup) -> SharedWork:
@@ -229,7 +223,7 @@ def step_in_group(executor: Executor, call: Request) -> Loss:
     found = pushes.gathered(group)
     group.began()
     packed.unpack(total)
-    end_step(executor, call, work.attempt(call, update), loss)
+    end_step(executor, call, update, loss, work.part.loss_scale, work.parts)
     return Loss(loss, Outputs(found) if found else NOTHING)
 
 

@@ -414,7 +414,7 @@ def apply_update(
     Nothing is updated when the norm, or a number that would be written, is not finite.
 
     Args:
-        run: `update` of a backend; without one, that of the CPU.
+        run: `apply_update` of a backend; without one, that of the CPU.
     Raises: PlanError, when a touched row is not a row of its parameter; nothing is updated then.
     """
     limit, reach = limit_of(update, store.dtype)
@@ -423,7 +423,7 @@ def apply_update(
         if not all_within(store.gradients, bound.ranges, np.finfo(store.dtype).max):
             return Outcome(False)
         clamp(store.gradients, bound.ranges, update.clip_value)
-    (run or host_backend("cpu", store.dtype).update)(bound)
+    (run or host_backend("cpu", store.dtype).apply_update)(bound)
     done = bool(bound.found[FOUND_DONE])
     store.cleared = done and not update.groups  # a parameter in none has kept its gradient
     known = () if bound.found[FOUND_TRIED] else reach

@@ -167,7 +167,7 @@ class Backend(Protocol):
 class HostBackend(Backend, Protocol):
     """A backend whose arrays are the host's."""
 
-    def update(self, update: StoreUpdate) -> None:
+    def apply_update(self, update: StoreUpdate) -> None:
         """Do an update."""
 
     def made_by(self, program: TaskProgram, binding: Binding) -> list[str]:

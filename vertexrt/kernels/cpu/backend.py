@@ -31,7 +31,7 @@ from vertexrt.kernels.cpu.context import Contexts
 from vertexrt.kernels.cpu.costs import HostCosts
 from vertexrt.kernels.cpu.products import library_of
 from vertexrt.kernels.cpu.render import render
-from vertexrt.kernels.cpu.update import finish
+from vertexrt.kernels.cpu.update import apply_update
 from vertexrt.kernels.layout import Array, Binding, Buffers
 from vertexrt.lower.kernel import KernelIR
 from vertexrt.lower.lowering import lower
@@ -115,7 +115,7 @@ def run_table(table: Array, tasks: Array, temporary: int, context: Array) -> Non
     """
     for t in range(len(table)):
         program, rows, first, listed, edges, first_edge = table[t]
-        TASK(
+        TASK(  # translated: an indirect call of the kernel at this address, no Python
             tasks[program], 0, 0, 1, rows, first, listed, edges, first_edge, temporary, context
         )  # fmt: skip
 
@@ -298,7 +298,7 @@ class CpuBackend(HostCosts):
         kernels = [lower(program, binding) for program in programs]
         return CpuExecutable(kernels, self.dtype, self.products)
 
-    update = staticmethod(finish)
+    apply_update = staticmethod(apply_update)
 
     def made_by(self, program: TaskProgram, binding: Binding) -> list[str]:
         """Say what makes each product: register tiles or BLAS."""

@@ -165,10 +165,10 @@ def check(
 
 
 @compiled
-def _finish(
+def _apply_update(
     rule: int, bounds: Any, groups: Any, store: Any, ranges: Any, counts: Any, found: Any
 ) -> None:
-    """Do an update and count it, in one call; see `finish` and `check`.
+    """Do an update and count it, in one call; see `apply_update` and `check`.
 
     Args:
         bounds: clip_norm and limit of `StoreUpdate`; groups: its scalars and parts.
@@ -198,9 +198,9 @@ def _finish(
     draws[0] += 1
 
 
-def finish(update: StoreUpdate) -> None:
+def apply_update(update: StoreUpdate) -> None:
     """Do an update: nothing changes unless the norm and all that would be written are finite."""
     e = update
     rule, store = code_of(e.rule, e.values.dtype)["vrt_rule"], (e.values, e.gradients, e.moments)
     bounds, groups = (e.clip_norm, e.limit), (e.scalars, e.parts)
-    _finish(rule, bounds, groups, store, e.ranges, e.counts, e.found)
+    _apply_update(rule, bounds, groups, store, e.ranges, e.counts, e.found)

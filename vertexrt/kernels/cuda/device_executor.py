@@ -277,7 +277,7 @@ class CudaExecutor:
         """Bring the gradients to the host."""
         self.session.memory.download(self.model.store.gradients, self.session.gradients.address)
 
-    def update(self, update: Update) -> Outcome:
+    def apply_update(self, update: Update) -> Outcome:
         """Update parameters on the device, by the gradients of the store, and wait."""
         self.session.device.use()
         self.land_all()

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.batched import Destination, Part, Run
+from vertexrt.engine.diagnose import Attempt
 from vertexrt.engine.executor import Request
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.shared_step import (
@@ -152,7 +153,8 @@ class GroupSteps:
         session.bring(slot, not end.told)
         told = slot.results[: told_bytes(group, work)].view(np.float64)
         shared = SharedFlight(devices, ready, told.reshape(group.size, -1), work.same)
-        attempt = work.attempt(call, update)
+        scale = work.part.loss_scale
+        attempt = Attempt(call.use, call.batch, scale, call.seed, work.parts, update)
         return Flight(slot.event, slot.found, attempt, commit, shared), pushes
 
     def _uploaded(

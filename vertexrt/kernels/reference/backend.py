@@ -121,7 +121,7 @@ class ReferenceBackend(HostCosts):
         """Lower."""
         return ReferenceExecutable(programs, binding)
 
-    def update(self, update: StoreUpdate) -> None:
+    def apply_update(self, update: StoreUpdate) -> None:
         """Do an update: nothing changes unless the norm and all that would be written are finite.
 
         It makes what the loops of other backends must make, in the same order of roundings: all
