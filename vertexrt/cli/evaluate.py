@@ -284,7 +284,7 @@ def evaluate(given: Namespace) -> int:
             "--bleu",
             "sacrebleu is not installed",
             "expected it, which computes BLEU",
-            "Get it with: pip install 'vertexrt[bleu]'",
+            "Get it with: pip install -e '.[bleu]' in the checkout",
         )
     compared: list[dict[str, str]] = []
     for run in given.run:
