@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -176,9 +175,7 @@ class HostExecutor:
         if self._adding:  # of one that was left in the middle
             self.collect_gradients()
         store.zero_gradients()
-        touched: list[Touched] = []
-        for run in runs:
-            touched.append(run.once(("touched",), (), partial(self.model.touched, run)))
+        touched: list[Touched] = [*map(self.model.touched, runs)]
         store.touched.update(touched[0])
         if len(touched) > 1:
             for name in self.model.sparse:

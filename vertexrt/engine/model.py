@@ -394,8 +394,14 @@ class CompiledModel:
 
     def touched(self, run: Run) -> dict[str, Array]:
         """List for each sparse parameter the rows that a run looked up."""
-        index, lookups, readers = run.inputs.index, run.variant.lookups, run.inputs.readers
-        return {n: rows_looked_up(self.marks[n], index, lookups[n], readers) for n in self.sparse}
+        kept = {} if run.kept is None else run.kept
+        if "touched" not in kept:
+            index, lookups, readers = run.inputs.index, run.variant.lookups, run.inputs.readers
+            kept["touched"] = {
+                n: rows_looked_up(self.marks[n], index, lookups[n], readers) for n in self.sparse
+            }
+        found: dict[str, Array] = kept["touched"]
+        return found
 
     def looked_up(self, facts: GraphFacts, graphs: Int64) -> dict[str, Array]:
         """List for each sparse parameter the rows that some graphs look up."""
