@@ -122,7 +122,7 @@ def one_step(
     model = net.executor.model
     with (
         timed(model, "prepare") as prepared,
-        timed(model.backend, "update") as updated,
+        timed(model.backend, "apply_update") as updated,
         net.trace() as timeline,
     ):
         begin = time.perf_counter()

@@ -28,7 +28,7 @@ from vertexrt.config import limit_threads, usable_threads
 from vertexrt.data.load import format_of
 from vertexrt.engine.devices import device_named
 from vertexrt.engine.variant import Passes
-from vertexrt.errors import UsageError, from_system
+from vertexrt.errors import UsageError, from_system, number_of
 from vertexrt.graph import GraphBatch
 from vertexrt.models import get
 from vertexrt.models.catalogue import is_own
@@ -193,7 +193,7 @@ def opened(benchmark: str, options: Namespace, command: list[str]) -> Iterator[B
         recording(benchmark, command, kept, threads, device) as (record, path),
     ):
         record.jobs[job.model] = job.description
-        say(f"{job.description}; hidden {options.hidden}, {device}, {threads} threads")
+        say(f"{job.description}; hidden {options.hidden}, {device}, {number_of(threads, 'thread')}")
         yield Bench(options, job, device, threads, record, path)
         for lack in record.missing:
             print(f"not available here: {lack['name']}, because {lack['because']}")
