@@ -263,7 +263,7 @@ def draw_peers(path: Path) -> None:
 
 def draw_timeline(path: Path) -> None:
     """Draw what two processors of a persistent step do, and when."""
-    events = json.loads((RESULTS / "cpu" / "timeline.json").read_text(encoding="utf-8"))
+    events = json.loads((RESULTS / "timeline_cpu.json").read_text(encoding="utf-8"))
     colors = {"eager": "0.85", "path": "tab:blue", "lazy": "0.65", "path'": "tab:orange"}
     colors |= {"final": "0.45", "wait": "white"}
     with figure(path, 1, 1, (9.0, 1.7)) as ((axes,),):

@@ -1,6 +1,6 @@
 """What two processors do in a training step of a Tree-LSTM: the timeline of the README.
 
-    python -m benchmarks.timeline --steps 400 --out benchmarks/results/cpu/timeline.json
+    python -m benchmarks.timeline --steps 400 --out benchmarks/results/timeline_cpu.json
 
 Of many steps of one batch the shortest is kept, in the Chrome trace format, which Perfetto opens.
 """
