@@ -30,7 +30,6 @@ from vertexrt.scheduler.schedule import schedule_of
 Array = np.ndarray[Any, Any]
 
 MOST_LAYOUTS, MOST_VERTICES = 32, 1 << 20  # that are kept for a variant
-MOST_KNOWN = 1 << 12  # keys that are known to have come
 
 
 @dataclass(slots=True)
@@ -152,24 +151,31 @@ T = TypeVar("T")
 
 
 class Known:
-    """Keys that have come.
+    """Keys that have come of late.
 
     Most of what varies from step to step never comes again. To hold what is made of it would take
     new memory for each step, of which each page costs the system a microsecond or two: only what
-    comes again is held.
+    comes again is held. What comes again after more others than can be held would be let go before
+    it comes once more, so it counts as new.
+
+    Args:
+        most: keys that are known.
     """
 
-    def __init__(self) -> None:
-        self._hashes: set[int] = set()
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._hashes: dict[int, None] = {}  # the oldest first
 
     def has_come(self, key: Hashable) -> bool:
         """Tell whether a key came before; from now on it has."""
         number = hash(key)
         if number in self._hashes:
+            del self._hashes[number]
+            self._hashes[number] = None
             return True
-        if len(self._hashes) == MOST_KNOWN:
-            self._hashes.clear()
-        self._hashes.add(number)
+        if len(self._hashes) == self._most:
+            del self._hashes[next(iter(self._hashes))]
+        self._hashes[number] = None
         return False
 
 
@@ -187,7 +193,7 @@ class Recent(Generic[T]):
         self.most, self.most_size = most, most_size
         self._held: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
         self._size = 0
-        self.known = Known()
+        self.known = Known(most)
 
     def __len__(self) -> int:
         return len(self._held)
