@@ -99,7 +99,7 @@ def type_of(layer: int, way: int) -> str:
     return f"l{layer}{WAYS[way]}"
 
 
-_known = Known()
+_known = Known(KEPT)
 
 
 def chains_of(layout: ChainLayout, rows: int) -> Chains:
