@@ -193,7 +193,7 @@ def test_every_error_is_a_vertexrt_error() -> None:
         for value in vars(errors).values()
         if isinstance(value, type) and value.__module__ == errors.__name__
     ]
-    assert len(classes) == 16
+    assert len(classes) == 17
     for error in classes:
         assert issubclass(error, VertexrtError)
         assert str(error("text")) == "text"
