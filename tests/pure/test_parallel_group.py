@@ -164,8 +164,8 @@ def test_a_wrong_environment_is_named() -> None:
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, environ, extra in (
-        ("torch", {"RANK": "0", "WORLD_SIZE": "2"}, r"vertexrt\[torch\]"),
-        ("mpi4py", {"PMI_SIZE": "2"}, r"vertexrt\[mpi\]"),
+        ("torch", {"RANK": "0", "WORLD_SIZE": "2"}, r"\.\[torch\]"),
+        ("mpi4py", {"PMI_SIZE": "2"}, r"\.\[mpi\]"),
     ):
         monkeypatch.setitem(__import__("sys").modules, name, None)
         with pytest.raises(DeviceError, match=extra):
