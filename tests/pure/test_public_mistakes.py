@@ -99,7 +99,7 @@ MISTAKES: dict[str, str] = {
     ),
     "vrt.SGD(net())": "lr is a Network; a rate",
     'vrt.Adam(lr="0.1")': "lr='0.1'; lr >= 0; set it to a number.",
-    "net().step(vrt.Adam(), batch())": "[step] GraphBatch(1 graph, 2 vertices, 1 edge; pulls: none)",
+    "net().step(vrt.Adam(), batch())": "[step] GraphBatch(1 graph, 2 vertices, 1 edge; pulls",
     "WithBody().step()": "write net = vrt.compile(function)",
     'batch().to("cuda")': "networks copy batches to their device",
     "batch().x": "write graph.pulls['x'].",

@@ -919,4 +919,5 @@ def _converter(where: str, arrays: str) -> Converter | None:
         got = "arrays='torch', and PyTorch is not installed"
         action = "pip install -e '.[torch]' in the checkout"
         raise UsageError.at(where, got, "it to be there", action) from None
-    return from_dlpack
+    convert: Converter = from_dlpack
+    return convert
