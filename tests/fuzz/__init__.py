@@ -7,3 +7,8 @@ vertex, `compare` runs it in one of the ways of `ways`, and `shrink` makes a fai
 `python -m tests.fuzz.sequences` plays sequences of calls on networks of several vertex types
 (`typed`, `typed_batches`, `calls`), and its oracle is PyTorch (`eager`).
 """
+
+import warnings
+
+# Random networks have parameters that nothing reads, and losses that depend on some alone.
+warnings.filterwarnings("ignore", ".(compile|step). (nothing reads|'loss' does not depend)")
