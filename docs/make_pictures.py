@@ -20,7 +20,7 @@ INK, LINE, GREY, WHITE = "#1f2933", "#52606d", "#e4e7eb", "#ffffff"
 BLUE, GREEN, YELLOW, RED, VIOLET = "#cfe5ff", "#c8efd4", "#ffe9b0", "#ffd2c7", "#e3d7ff"
 LEVELS = (BLUE, GREEN, YELLOW, RED, VIOLET)
 RADIUS = 17  # of a vertex
-DRAWINGS: dict[str, Callable[[], str]] = {}
+DRAWINGS: dict[str, Callable[[], Picture]] = {}  # by the name of the page
 
 
 class Picture:
@@ -101,9 +101,11 @@ class Picture:
             f'stroke-width="{width:g}"{more}/>'
         )
 
-    def arrow(self, start: tuple[float, float], end: tuple[float, float], **how: object) -> None:
+    def arrow(
+        self, start: tuple[float, float], end: tuple[float, float], width: float = 1.4
+    ) -> None:
         """Draw an arrow between points, without a gap."""
-        self.line([start, end], tip=True, **how)  # type: ignore[arg-type]
+        self.line([start, end], tip=True, width=width)
 
     def edge(
         self, start: tuple[float, float], end: tuple[float, float], *, width: float = 1.4
@@ -115,7 +117,7 @@ class Picture:
         self.arrow(
             (x + (u - x) * near, y + (v - y) * near),
             (u - (u - x) * far, v - (v - y) * far),
-            width=width,
+            width,
         )
 
     def graph(
@@ -129,7 +131,21 @@ class Picture:
             self.edge(places[child], places[parent])
         for name, (x, y) in places.items():
             fill = fills if isinstance(fills, str) else fills[name]
-            self.vertex(x, y, name.rstrip("'"), fill)
+            self.vertex(x, y, name, fill)
+
+    def row(
+        self, x: float, y: float, w: float, h: float, gap: float, texts: Mapping[str, str]
+    ) -> None:
+        """Draw boxes side by side, from the left, with an arrow from each to the next.
+
+        Args:
+            x, y, w, h: of the first box; gap: between two; texts: with their colours.
+        """
+        for k, (text, fill) in enumerate(texts.items()):
+            at, middle = x + (w + gap) * k, y + h / 2
+            self.box(at, y, w, h, text, fill)
+            if k:
+                self.arrow((at - gap, middle), (at - 2, middle))
 
     def bars(
         self, rows: Sequence[tuple[str, float, str]], x: float, y: float, scale: float
@@ -147,7 +163,7 @@ class Picture:
 
 def drawing(draw: Callable[[], Picture]) -> Callable[[], Picture]:
     """Enter a picture under the name of its page."""
-    DRAWINGS[draw.__name__[1:].replace("_", "-")] = lambda: str(draw())
+    DRAWINGS[draw.__name__[1:].replace("_", "-")] = draw
     return draw
 
 
@@ -162,17 +178,14 @@ def numbers_in(file: str, pattern: str) -> list[float]:
 @drawing
 def _guide() -> Picture:
     p = Picture(720, 150)
-    steps = (
-        "files, networkx,\nPyG, nltk",
-        "graphs",
-        "batch",
-        "network",
-        "step: loss,\nnew parameters",
-    )
-    for k, (text, fill) in enumerate(zip(steps, (GREY, BLUE, GREEN, YELLOW, RED), strict=True)):
-        p.box(15 + 142 * k, 25, 118, 46, text, fill)
-        if k:
-            p.arrow((15 + 142 * k - 24, 48), (15 + 142 * k - 2, 48))
+    steps = {
+        "files, networkx,\nPyG, nltk": GREY,
+        "graphs": BLUE,
+        "batch": GREEN,
+        "network": YELLOW,
+        "step: loss,\nnew parameters": RED,
+    }
+    p.row(15, 25, 118, 46, 24, steps)
     p.box(441 + 142, 95, 118, 40, "results for\neach vertex", VIOLET)
     p.arrow((500, 71), (581, 112))
     p.box(299, 95, 118, 40, "a vertex function,\nwritten by you", GREY, 12)
@@ -216,9 +229,8 @@ def _data() -> Picture:
     p.text(400, 18, "graphs", bold=True)
     p.text(600, 18, "one batch", bold=True)
     for x, offset in ((400, 0), (600, 3)):
-        names = [str(k) for k in range(3)]
         p.graph({"0": (x - 45, 95), "1": (x + 45, 95), "2": (x, 50)}, [("0", "2"), ("1", "2")])
-        first, second = (str(int(names[k]) + offset) for k in range(2))
+        first, second = str(offset), str(offset + 1)
         p.graph({first: (x - 45, 150), second: (x + 45, 150)}, [(first, second)], GREEN)
     p.arrow((290, 66), (330, 66))
     p.arrow((290, 150), (330, 150))
@@ -231,18 +243,15 @@ def _data() -> Picture:
 @drawing
 def _training() -> Picture:
     p = Picture(720, 225)
-    parts = (
-        "net.record(batch)\nevaluate",
-        "run.backward()\ngradients",
-        "optimizer.step(net)\nnew parameters",
-        "net.zero_grad()\nforget gradients",
-    )
+    parts = {
+        "net.record(batch)\nevaluate": BLUE,
+        "run.backward()\ngradients": GREEN,
+        "optimizer.step(net)\nnew parameters": YELLOW,
+        "net.zero_grad()\nforget gradients": RED,
+    }
     p.box(10, 20, 700, 78, "", "#f5f7fa")
     p.text(360, 110, "net.step(batch, optimizer)", bold=True)
-    for k, text in enumerate(parts):
-        p.box(25 + 172 * k, 35, 150, 48, text, LEVELS[k])
-        if k:
-            p.arrow((25 + 172 * k - 22, 59), (25 + 172 * k - 2, 59))
+    p.row(25, 35, 150, 48, 22, parts)
     rate = vrt.schedules.join(
         vrt.schedules.linear(0.001, 0.01, steps=5), vrt.schedules.cosine(0.01, steps=20), at=[5]
     )
@@ -600,7 +609,7 @@ def main() -> None:
     folder = DOCS / "guide" / "pictures"
     folder.mkdir(exist_ok=True)
     for name, draw in DRAWINGS.items():
-        (folder / f"{name}.svg").write_text(draw(), encoding="utf-8")
+        (folder / f"{name}.svg").write_text(str(draw()), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -53,7 +53,8 @@ def test_commands_are_understood(page: Path) -> None:
 @each_page
 def test_pages_have_a_picture_that_is_what_the_script_draws(page: Path) -> None:
     (name,) = re.findall(r"!\[[^\]]+\]\(pictures/(\S+)\.svg\)", page.read_text(encoding="utf-8"))
-    assert PICTURES[name]() == (DOCS / f"guide/pictures/{name}.svg").read_text(encoding="utf-8")
+    shown = (DOCS / f"guide/pictures/{name}.svg").read_text(encoding="utf-8")
+    assert str(PICTURES[name]()) == shown
 
 
 def assert_prints(printed: str, shown: str) -> None:
