@@ -1,11 +1,12 @@
-"""Launches of a step as branches: streams share them, in place of one after the other; an ablation.
+"""Several streams share the launches of a step, which otherwise run one after the other.
 
-A launch is cut into *pieces*: what it makes, and each of its steps that only adds to gradients. A
-piece comes after the last pieces that made something of a row that it touches: of its own, of
-children that it gathers, of parents. Pieces that add to one gradient, that have the temporaries of
-a stream, and launches that write to a buffer where another tensor was, keep the order of the table.
-What a stream has waited for holds for all that it does later. Batches whose layout comes again are
-captured as a CUDA graph, in which a wait is an edge between two branches.
+It is an ablation. A launch is cut into *pieces*: what it makes, and each of its steps that only
+adds to gradients. A piece runs after the last pieces that made something of a row that it touches:
+of its own rows, of children that it gathers, of parents. Three sorts of pieces keep the order of
+the table: those that add to one gradient; those that use the temporaries of one stream; and those
+of launches that write to a buffer where another tensor was. When a stream has waited for a piece,
+all that it does later comes after that piece. Batches whose layout comes again are captured as a
+CUDA graph: streams become its branches, waits its edges.
 
 Source: Cavs section 3.4 (streaming), where eager, path and lazy operators run on several streams.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import cache, partial
 from typing import Any, NamedTuple, NoReturn, cast
 
 import numpy as np
@@ -27,6 +29,7 @@ from vertexrt.kernels.cuda.calls import RECORD, STREAM, WAIT, record_event, wait
 from vertexrt.kernels.cuda.dependences import (
     LaunchedSteps,
     first_conflict,
+    gathered_by,
     launched_steps,
     rows_of,
     touched_rows,
@@ -36,7 +39,7 @@ from vertexrt.kernels.cuda.driver import extent, launch_step, room_for_arguments
 from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.pack import ARRIVED_AT, TEMPORARY
 from vertexrt.kernels.cuda.session import COUNTERS, Session
-from vertexrt.kernels.task_tensors import CHILDREN, PARENTS, tensor_uses
+from vertexrt.kernels.task_tensors import tensor_uses
 from vertexrt.native.compiled import compiled
 from vertexrt.script.verify import REPORT
 
@@ -100,15 +103,19 @@ class Branches:
     def launcher(
         self, run: Run, table: Array, words: Array, lookups: tuple[Array, ...]
     ) -> Callable[[], tuple[int, int, int]]:
-        """Return what launches rows of a minibatch's table as `driver.launch` does."""
-        order, session = self.order(run, table, lookups), self.session
-        if len(self._events) < len(order.pieces):
-            more = len(order.pieces) * 5 // 4 - len(self._events)
-            self._events = np.append(self._events, session.device.events(more))
+        """Return what launches rows of a minibatch's table as `driver.launch` does.
+
+        The order is found when it is first launched, which a captured graph never asks for.
+        """
+        session, find = self.session, cache(partial(self.order, run, table, lookups))
         program = cast("CudaExecutable", run.ready.executable).program
         room = (run.layout.plan.total - run.layout.plan.temporary) * session.dtype.itemsize
 
         def launch() -> tuple[int, int, int]:
+            order = find()
+            if len(self._events) < len(order.pieces):
+                more = len(order.pieces) * 5 // 4 - len(self._events)
+                self._events = np.append(self._events, session.device.events(more))
             self._temporaries = session.memory.scratch(self._temporaries, room * (self.count - 1))
             first, apart = (self._temporaries.address, self._counters.address), (room, COUNTERS)
             others = np.add(first, np.multiply.outer(np.arange(self.count - 1), apart))
@@ -202,7 +209,7 @@ def _share_out(run: Run, table: Array, lookups: tuple[Array, ...], streams: int)
     executable = cast("CudaExecutable", run.ready.executable)
     effects, ptr = executable.effects, executable.program[0]
     launched = {(t, s) for t, s, _ in launched_steps(table, executable.program, lookups)}
-    gathered, reused = _needs(run.variant)
+    gathered, reused = [gathered_by(task) for task in run.variant.tasks], _reused(run.variant)
     draft = _OrderDraft(streams)
     draft.give(0, (0, 0), 0, set())
     made = np.zeros(len(run.layout.schedule.order), np.int64)  # the last piece of each row
@@ -242,17 +249,12 @@ def _pieces(effects: Any, first: int, end: int) -> Iterator[tuple[int, int]]:
         yield first, end
 
 
-def _needs(variant: Variant) -> tuple[list[int], list[set[int]]]:
-    """Return for each task program whose rows it gathers, and the programs that it comes after.
+def _reused(variant: Variant) -> list[set[int]]:
+    """Return for each task program those with other tensors in a buffer that it writes to.
 
-    These have other tensors in a buffer that it writes to, since their lives do not overlap.
+    It comes after them: the lives of such tensors do not overlap.
     """
     tasks, buffer = variant.tasks, variant.ready().programs.buffer
-    ops = [{task.program.nodes[k].op for k in task.members} for task in variant.tasks]
-    gathered = [
-        CHILDREN * bool(o & {"gather", "gather_all"}) + PARENTS * ("gather_parents" in o)
-        for o in ops
-    ]
     uses = [
         (p, key, int(buffer[variant.table.numbers[key]]), written)
         for p, task in enumerate(tasks)
@@ -262,7 +264,7 @@ def _needs(variant: Variant) -> tuple[list[int], list[set[int]]]:
     for p, key, number, written in uses:
         if written:
             reused[p] |= {a for a, other, at, _ in uses if at == number and other != key}
-    return gathered, reused
+    return reused
 
 
 def verify_branches(run: Run, table: Array, lookups: tuple[Array, ...], order: Order) -> None:

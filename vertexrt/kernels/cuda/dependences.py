@@ -175,9 +175,14 @@ def _others_read(task: TaskProgram, key: Key, written: bool) -> int:
 
     Its own state is read by later stages too, which need not know the children's.
     """
+    return 0 if written else rows_read(key) & (gathered_by(task) | PARENTS)
+
+
+def gathered_by(task: TaskProgram) -> int:
+    """Return whose rows a program gathers: CHILDREN, PARENTS, both or none."""
     ops = {task.program.nodes[k].op for k in task.members}
-    gathered = 0 if ops.isdisjoint(("gather", "gather_all")) else CHILDREN
-    return 0 if written else rows_read(key) & (gathered | PARENTS)
+    children = 0 if ops.isdisjoint(("gather", "gather_all")) else CHILDREN
+    return children | (PARENTS if "gather_parents" in ops else 0)
 
 
 def touched_rows(run: Run, launch: Array, edges: bool, others: int) -> Array:

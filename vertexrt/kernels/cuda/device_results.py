@@ -38,8 +38,6 @@ class LeftPushes(NamedTuple):
         if not self.shapes:
             return self.arrays
         whole = (results if given else results[: self.size].copy()).view(dtype)
-        if len(self.shapes) == 1:
-            return {name: whole.reshape(shape) for name, shape in self.shapes.items()}
         found, first = {}, 0
         for name, shape in self.shapes.items():
             end = first + math.prod(shape)

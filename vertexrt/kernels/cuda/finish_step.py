@@ -54,15 +54,15 @@ def end_words(session: Session, e: StepEnd, weight: int, addresses: Int64) -> tu
     Args:
         weight: address of the weights of rows; addresses: of `Session.stage`.
     """
-    pieces, ranges = make_room(session, e), (0, len(e.ranges))
-    store = _store(session, addresses, ranges, e.scalars, e.dense, e.told)
+    make_room(session, e)
+    store = _store(session, addresses, (0, len(e.ranges)), e.scalars, e.dense, e.told)
     return store, pack_finish(
         session.arena.address + e.loss_at * session.dtype.itemsize,
         weight if e.weighted else 0,
         session.squares.address,
         session.found.address,
         e.rows,
-        pieces if e.clip_norm else 0,
+        e.pieces if e.clip_norm else 0,
         e.loss_scale,
         e.clip_norm,
     )
@@ -193,7 +193,6 @@ def leave_results(
     return launches_of
 
 
-def make_room(session: Session, e: StepEnd) -> int:
-    """Make room for the squares of what is updated; return of how many pieces."""
+def make_room(session: Session, e: StepEnd) -> None:
+    """Make room for the squares of what is updated."""
     session.squares = session.memory.scratch(session.squares, 8 * e.pieces)
-    return e.pieces

@@ -41,7 +41,7 @@ from vertexrt.kernels.cuda.device_group import DeviceGroup
 from vertexrt.kernels.cuda.finish_step import finish_step, make_room
 from vertexrt.kernels.cuda.flights import Commit, Flight
 from vertexrt.kernels.cuda.session import DeviceArena, Session
-from vertexrt.kernels.cuda.step_end import StepEnd, end_of
+from vertexrt.kernels.cuda.step_end import StepEnd, end_of, starts_and_widths
 from vertexrt.kernels.cuda.upload import SLOTS, UploadSlot
 from vertexrt.parallel.group import ProcessGroup
 from vertexrt.parallel.sums import add_in_pairs, parts_over
@@ -166,13 +166,11 @@ class GroupSteps:
             of what it updates.
         """
         session, store = self._launches.session, self._launches.model.store
-        starts, ends = updated_ranges(store, store.sparse, work.rows).T
-        packed = store.dense_size + np.append(0, np.cumsum(ends - starts))
+        starts, widths = starts_and_widths(updated_ranges(store, store.sparse, work.rows))
+        packed = store.dense_size + np.append(0, np.cumsum(widths))
         end = end_of(store, update, work.rows)
-        apart: tuple[Array, ...] = ()
-        if end.groups:
-            apart = end.ranges[:, 0].copy(), np.diff(end.ranges)[:, 0].astype(np.int32)
-        arrays = starts.copy(), packed, (ends - starts).astype(np.int32), *apart
+        apart = starts_and_widths(end.ranges) if end.groups else ()
+        arrays = starts, packed, widths, *apart
         slot, at = self._room.upload(arrays, told_bytes(group, work))
         make_room(session, end)  # what grows waits for the stream: before it waits for others
         rows = Packed(at[0], at[1], at[2], len(starts), int(packed[-1]))

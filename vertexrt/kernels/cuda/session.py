@@ -27,7 +27,7 @@ from vertexrt.kernels.cuda.device_memory import SMALLER_MODEL, DeviceMemory, amo
 from vertexrt.kernels.cuda.executable import Uploads
 from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.lookups import sort_lookups
-from vertexrt.kernels.cuda.pack import aligned, pack
+from vertexrt.kernels.cuda.pack import PackedUpload, aligned, pack
 from vertexrt.kernels.cuda.rules import kernels, structs
 from vertexrt.kernels.cuda.step_end import FOUND, StepEnd
 from vertexrt.kernels.cuda.upload import UploadBuffers, UploadRoom, UploadSlot
@@ -276,16 +276,17 @@ class Session:
             for_reals,
         )
         more_lists = segments, ranges, (*more, part.to.rows)
-        address, whole = into.memory.address, (facts, arrays)
-        end, common, at, words, addresses = pack(
-            slot.pinned, address, *whole, (*places, into.there), more_lists
-        )
+
+        def packed(there: int) -> PackedUpload:
+            address, run_places = into.memory.address, (*places, there)
+            found: PackedUpload = pack(slot.pinned, address, facts, arrays, run_places, more_lists)
+            return found
+
+        end, common, at, words, addresses = packed(into.there)
         if end < 0 or end > into.memory.size:
             self.buffers.make_room(slot, room, abs(end))
-            address = into.memory.address
-            end, common, at, words, addresses = pack(
-                slot.pinned, address, *whole, (*places, 0), more_lists
-            )
+            end, common, at, words, addresses = packed(0)
+        address = into.memory.address
         for word, array in reals:
             if type(array) is DeviceRows:
                 words[word] = array.address

@@ -92,6 +92,11 @@ class StepEnd:
         self.ranges, self.pieces = np.concatenate([self.ranges, none]), self.pieces + len(none)
 
 
+def starts_and_widths(ranges: Int64) -> tuple[Int64, npt.NDArray[np.int32]]:
+    """Return where ranges [R, 2] begin, and how many elements each has."""
+    return ranges[:, 0].copy(), np.diff(ranges)[:, 0].astype(np.int32)
+
+
 class GroupEnd(NamedTuple):
     """A group of parameters at the end of a step: its ranges, of `StepEnd.ranges`, and scalars."""
 

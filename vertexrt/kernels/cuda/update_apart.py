@@ -11,7 +11,7 @@ from vertexrt.engine.update import Update
 from vertexrt.kernels.cuda.device import address_of
 from vertexrt.kernels.cuda.finish_step import finish_step
 from vertexrt.kernels.cuda.session import Session
-from vertexrt.kernels.cuda.step_end import FOUND, Found, StepEnd, end_of
+from vertexrt.kernels.cuda.step_end import FOUND, Found, StepEnd, end_of, starts_and_widths
 
 
 def update_apart(
@@ -26,8 +26,8 @@ def update_apart(
     memory = session.memory
     end = end_of(store, update, store.touched)
     memory.upload(session.gradients, store.gradients)
-    starts, widths = end.ranges[:, 0].copy(), np.diff(end.ranges).astype(np.int32)
-    ranges = np.concatenate([starts.view(np.uint8), widths.reshape(-1).view(np.uint8)])
+    starts, widths = starts_and_widths(end.ranges)
+    ranges = np.concatenate([starts.view(np.uint8), widths.view(np.uint8)])
     held = memory.take(max(ranges.nbytes, 16), "rows of tables")
     if ranges.nbytes:
         memory.upload(held, ranges)
