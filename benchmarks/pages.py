@@ -224,7 +224,7 @@ def written(text: str) -> str:
 
 
 def draw_peers(path: Path) -> None:
-    """Draw the speed of training against PyTorch, four networks on one GPU."""
+    """Draw the speed of training against PyTorch, three networks on one GPU."""
     titles = {
         "tree-lstm": "Tree-LSTM 256, trees of SST",
         "var-lstm": "LSTM 512, sentences of PTB",

@@ -107,7 +107,7 @@ def main(epochs: int = 40) -> float:
         drawn = tree(rng)
         different[tuple(symbol for symbol, _, _ in drawn)] = drawn
     trees = list(different.values())
-    rng.shuffle(trees)  # short ones come first
+    rng.shuffle(trees)  # most short ones were drawn first
     batch = vrt.GraphBatch.from_graphs([graph(each) for each in trees])
     net = vrt.compile(Writer(), seed=0)
     steps = epochs * TRAIN // 100

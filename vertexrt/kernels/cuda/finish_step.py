@@ -34,7 +34,7 @@ NO_LOSSES = bytes(LOSSES.size)
 
 
 class Joined(NamedTuple):
-    """What is to be joined in the store before the end of a step of several processes.
+    """Gradients that are added up in the store before the end of a step of several processes.
 
     Attributes:
         words: what `Joining` of update.cu has between its flags and the store.
@@ -75,8 +75,8 @@ def finish_step(
 
     Args:
         weight, addresses: of `end_words`.
-        joined: where it is not None, it is joined first. What can be seen of single gradients then
-            is seen on the way.
+        joined: gradients of several processes, which are added up first. The same launch then sums
+            their squares, or checks them, unless the end is `apart`.
     """
     store, finish = end_words(session, e, weight, addresses)
     blocks, seen, kernel = _blocks(e.pieces), joined is not None and not e.apart, session.kernel
@@ -149,9 +149,10 @@ def _blocks(pieces: int) -> int:
 def leave_results(
     session: Session, run: Run, words: Int64, addresses: Int64
 ) -> Callable[[Part], list[bytes]]:
-    """Return what returns launches that leave what a part's `to` says: loss, gradients, rows.
+    """Return a function: of a part, launches that write what its `to` asks for.
 
-    Those of the last part are found again, where the next one leaves the same.
+    That is the loss, gradients, rows of pushes. Launches of the last part are used again where the
+    next one asks for the same.
 
     Args:
         words: of the run; addresses: of `Session.stage`.

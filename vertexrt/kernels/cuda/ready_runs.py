@@ -39,7 +39,7 @@ def ready_table(
     """Upload a minibatch of the batched engine.
 
     Args:
-        branches: launch instead of `driver.launch`; replays: what layouts that come again go by.
+        branches: launch in place of `driver.launch`; replays: of layouts that come again.
     """
     executable: Any = run.ready.executable
     table = (executable.table_of(run) if branches is None else run.layout.table)[part.launches]

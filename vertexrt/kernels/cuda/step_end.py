@@ -78,7 +78,7 @@ class StepEnd:
     def tell_to(self, found: Found, at: int) -> None:
         """Let the update write what was found to memory of the host, if it updates anything.
 
-        Until then that has a loss that is no number, and no refusal.
+        Until the update has run, `found` has a loss that is no number, and no refusal.
 
         Args:
             at: address of `found`, which is pinned.
