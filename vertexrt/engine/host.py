@@ -91,7 +91,7 @@ class HostExecutor:
             own, check, stop = calls_of(bound, timeline)
             ready = bound.run.ready
             kernels = cast("HostExecutable", ready.executable or ready.processors)
-            calls_blas |= bound.most > kernels.blas_above
+            calls_blas |= bound.run.layout.most > kernels.blas_above
             calls += own
             checks += check
             stops += stop

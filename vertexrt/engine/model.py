@@ -100,7 +100,7 @@ def prepare(
         while found != FINE:
             if found >= 0:
                 meet_kinds(variant, batch, inputs)
-            found, with_loss, (indices, extents, weight), plan, table, forward, rows = lay_out(
+            found, with_loss, schedule, plan, *launches = lay_out(
                 graph.child_ptr,
                 graph.child,
                 graph.functions,
@@ -114,8 +114,8 @@ def prepare(
                 variant.vertex_facts(),
                 variant.ready().programs,
             )
-        made = table, forward, rows, MemoryPlan(*plan), with_loss, graph, starts_of(batch)[0]
-        layout = BatchLayout(indices, extents, weight, *made)
+        made = MemoryPlan(*plan), with_loss, graph, starts_of(batch)[0]
+        layout = BatchLayout(*schedule, *launches, *made)
         if key is not None and variant.layouts.known.has_come(key):
             layout.came_again = True
             variant.layouts.keep(key, layout, batch.num_vertices)
