@@ -165,19 +165,16 @@ class Known:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._hashes: dict[int, None] = {}  # the oldest first
+        self._hashes: OrderedDict[int, bool] = OrderedDict()  # the oldest first
 
     def has_come(self, key: Hashable) -> bool:
-        """Tell whether a key came before; from now on it has."""
+        """Tell whether a key came before; from now on it has. Threads may ask at once."""
         number = hash(key)
-        if number in self._hashes:
-            del self._hashes[number]
-            self._hashes[number] = None
-            return True
-        if len(self._hashes) == self._most:
-            del self._hashes[next(iter(self._hashes))]
-        self._hashes[number] = None
-        return False
+        came = self._hashes.pop(number, False)
+        self._hashes[number] = True
+        if len(self._hashes) > self._most:
+            self._hashes.popitem(last=False)
+        return came
 
 
 class Recent(Generic[T]):
