@@ -188,9 +188,9 @@ class BoundRun(NamedTuple):
 def bind(
     run: Run, store: ParameterStore, memory: RunMemory, param_at: Int64, part: Part
 ) -> BoundRun:
-    """Bind launches of a prepared minibatch to memory; gradients add to its own.
+    """Bind launches of a prepared minibatch to memory, whose gradients they add to.
 
-    A run that is kept stays bound to it, and gets its real numbers each time.
+    A run that is kept stays bound to that memory, and gets its real numbers each time.
     """
     reals, launches = run.inputs.floats, part.launches
     if reals:

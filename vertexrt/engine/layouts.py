@@ -41,7 +41,8 @@ class BatchLayout:
         table: launches; forward launches are the first `forward_launches` rows.
         rows: int32, of launches that take a list; most: rows or edges of a launch.
         with_loss: vertices whose loss counts.
-        structure, graph_ptr: of its batches; came_again: a later one had it too.
+        structure, graph_ptr: of its batches; came_again: an earlier one was laid out like it, so
+            that it is kept.
         launched: the table as a device launches it, once that is decided.
         scripts: what a device has written from it, by what it was written for.
     """
