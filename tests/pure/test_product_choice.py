@@ -169,6 +169,29 @@ def test_blas_is_kept_to_a_thread_only_where_it_is_called(cache_folder: Path) ->
     assert above[1] == 0
 
 
+class TwoRows(vrt.VertexFunction):
+    """Two products with one weight: one product of two rows for each vertex."""
+
+    def __init__(self) -> None:
+        super().__init__(state={})
+        self.w = vrt.Parameter((HIDDEN, HIDDEN))
+
+    def forward(self) -> None:
+        one, other = (vrt.tanh(self.w @ self.pull(name, (HIDDEN,))) for name in ("x", "y"))
+        self.push("z", one * other)
+
+
+def test_a_product_of_two_rows_a_vertex_calls_blas_in_smaller_launches(cache_folder: Path) -> None:
+    shape = ProductShape("x W^T", "float", HIDDEN, HIDDEN)
+    entries.write(KIND, entry_name(shape), b"", {1: 2.0, 4: 2.0, 16: 2.0, 64: 0.5, 256: 0.5})
+    assert choose(shape, TIMED).rows == 32
+    net = vrt.compile(TwoRows(), device="cpu", threads=1, passes=Passes(products=TIMED))
+    given = dict.fromkeys(("x", "y"), np.ones((5, HIDDEN), np.float32))
+    vertices = vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children([[]] * 5, given)])
+    (run,) = net.executor.model.prepare(Use(frozenset({"z"})), vertices)
+    assert cast("HostExecutable", run.ready.executable).blas_above == 16
+
+
 def test_a_table_that_says_tiles_stays_with_them(cache_folder: Path) -> None:
     keep(2.0)
     assert choose(SHAPES[0], TIMED).rows == (ANY_ROWS if WIDE else max(ROWS))

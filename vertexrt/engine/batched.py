@@ -29,7 +29,7 @@ from vertexrt.graph.batch import with_values
 from vertexrt.graph.device_rows import refuse_device_rows
 from vertexrt.graph.digest import BatchForm
 from vertexrt.kernels.backend import HostExecutable, Processors, ScriptRun
-from vertexrt.kernels.layout import EDGES, PAD, ROWS, Buffers
+from vertexrt.kernels.layout import PAD, Buffers
 from vertexrt.kernels.ways import Configuration
 from vertexrt.memory.aligned import GIB, aligned_zeros, machine_bytes
 from vertexrt.scheduler.balance import Share
@@ -175,7 +175,6 @@ class BoundRun(NamedTuple):
     Attributes:
         table: the launches; scripts: of processors, where there are any.
         first, elements: of the arena, what the launches write.
-        most: rows or edges of a launch.
     """
 
     run: Run
@@ -184,15 +183,14 @@ class BoundRun(NamedTuple):
     scripts: Scripts | None
     first: int
     elements: int
-    most: int
 
 
 def bind(
     run: Run, store: ParameterStore, memory: RunMemory, param_at: Int64, part: Part
 ) -> BoundRun:
-    """Bind launches of a prepared minibatch to memory; gradients add to its own.
+    """Bind launches of a prepared minibatch to memory, whose gradients they add to.
 
-    A run that is kept stays bound to it, and gets its real numbers each time.
+    A run that is kept stays bound to that memory, and gets its real numbers each time.
     """
     reals, launches = run.inputs.floats, part.launches
     if reals:
@@ -233,8 +231,7 @@ def bind(
     # Backward reads what forward left.
     first = plan.temporary if launches.start else zero_elements
     lasting = run if run.kept is None else run.bare()
-    most = int(table[:, [ROWS, EDGES]].max(initial=0))
-    bound = BoundRun(lasting, table, buffers, scripts, first, elements, most)
+    bound = BoundRun(lasting, table, buffers, scripts, first, elements)
     if run.kept is not None:
         memory.bound[key] = bound
         while len(memory.bound) > MOST_BOUND:

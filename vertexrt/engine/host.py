@@ -91,7 +91,7 @@ class HostExecutor:
             own, check, stop = calls_of(bound, timeline)
             ready = bound.run.ready
             kernels = cast("HostExecutable", ready.executable or ready.processors)
-            calls_blas |= bound.most > kernels.blas_above
+            calls_blas |= bound.run.layout.most > kernels.blas_above
             calls += own
             checks += check
             stops += stop
@@ -131,7 +131,7 @@ class HostExecutor:
         for run in runs:
             bounds.append(bind(run, store, RunMemory(store.gradients), param_at, run.forward()))
 
-        views: dict[str, Array] = {}  # of one run, whose pushes lie where they lay
+        views: dict[str, Array] = {}  # of one run: where its pushes are in the arena
         rows, vertices = NO_ROWS, call.vertices
         if len(runs) == 1:
             rows = runs[0].row_of if vertices is None else runs[0].row_of.take(vertices)

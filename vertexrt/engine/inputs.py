@@ -16,8 +16,9 @@ from vertexrt.errors import GraphError, PullError, nearest
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import edge_pulls_of, pulls_of
 from vertexrt.graph.device_rows import DeviceRows
+from vertexrt.graph.digest import parts_of_pull
 from vertexrt.graph.owned import INT32
-from vertexrt.graph.pulls import TakenPulls, in_order, parts_of
+from vertexrt.graph.pulls import TakenPulls, parts_of
 from vertexrt.ir.ops import FIRST_OF_GRAPH
 from vertexrt.ir.passes.specialise import MOST_SLOTS
 from vertexrt.ir.program import Node, Program, Pull
@@ -165,14 +166,11 @@ def read_inputs(
             none = none_of(np.dtype(dtype))
             floats.append(read_table(reader, k, batch, dtype) if tables else none)
         if reader.is_used[k]:
-            value, rows = _given(program, pull, batch), _count(pull, batch)
-            if type(value) is np.ndarray and value.dtype is INT32:
-                own = value  # a batch's own whole numbers
-            elif pull.dtype == "int":
-                own = _integers(program, pull, value, rows)
+            value = _given(program, pull, batch)
+            if pull.dtype == "int":
+                own = _integers(program, pull, value, _count(pull, batch))
             else:
-                _, own = parts_of(value)
-                own = in_order(rows) if own is None else own
+                _, own = parts_of_pull(value)
             if pull.of:
                 edge = edges_in_slot(program, pull, structure)
                 own = np.where(edge >= 0, own[np.maximum(edge, 0)], -1) if len(own) else own

@@ -70,14 +70,15 @@ class _TableDraft(NamedTuple):
 
 def build_table(
     schedule: tuple[Array, ...], lazy_kinds: Array, facts: ProgramFacts
-) -> tuple[Array, int, Array, Array, Array, int]:
+) -> tuple[Array, int, Array, Array, Array, int, int]:
     """List the launches of a step in order, and what they need.
 
     Args:
         schedule: task_lo, task_kind, every_ptr and order.
         lazy_kinds: [V] in the user's order.
     Returns: the table; how many launches are forward; the rows of launches that take a list; the
-        first and end row of each tensor; the most scratch of one launch.
+        first and end row of each tensor; the most scratch, and the most rows or edges, of one
+        launch.
     """
     task_lo, task_kind, edge_ptr, order = schedule
     path_programs, lazy_programs = facts.path_programs, facts.lazy_programs
@@ -120,8 +121,9 @@ def build_table(
         _launch_tasks(path_programs[2], True, between, schedule, draft)
         _launch_all(path_programs[3], between, (task_kind, task_lo), cut, draft)
     table = draft.table[: draft.counts[LAUNCHES]]
-    first_row, end_row, most = _extents(table, edge_ptr, facts)
-    return table, forward, draft.listed[: draft.counts[LISTED]], first_row, end_row, most
+    first_row, end_row, scratch, most = _extents(table, edge_ptr, facts)
+    listed = draft.listed[: draft.counts[LISTED]]
+    return table, forward, listed, first_row, end_row, scratch, most
 
 
 def _bounds_of_layers(task_kind: Array, layers: Array) -> Array:
@@ -245,18 +247,19 @@ def _launch(draft: _TableDraft, program: int, lo: int, hi: int, edge_ptr: Array)
     draft.counts[LAUNCHES] += 1
 
 
-def _extents(table: Array, edge_ptr: Array, facts: ProgramFacts) -> tuple[Array, Array, Any]:
-    """Return the first and end row of each tensor, and the most scratch of one launch."""
+def _extents(table: Array, edge_ptr: Array, facts: ProgramFacts) -> tuple[Array, Array, Any, Any]:
+    """Return the last four of what `build_table` returns."""
     scratch, writes_ptr, writes_edges = facts.scratch, facts.writes_ptr, facts.writes_edges
     vertices, edges = len(edge_ptr) - 1, edge_ptr[-1]
     first_row = np.empty(len(writes_edges), np.int64)
     end_row = np.zeros(len(writes_edges), np.int64)
     for x in range(len(writes_edges)):
         first_row[x] = NO_ROW
-    most = 0
+    most_scratch, most = 0, 0
     for c in range(len(table)):
         p, n, lo, m = table[c, 0], table[c, 1], table[c, 2], table[c, 4]
-        most = max(most, temporaries(scratch[p], n, m))
+        most_scratch = max(most_scratch, temporaries(scratch[p], n, m))
+        most = max(most, n, m)
         for w in range(writes_ptr[p], writes_ptr[p + 1]):
             x = facts.writes[w]
             if writes_edges[x]:
@@ -268,4 +271,4 @@ def _extents(table: Array, edge_ptr: Array, facts: ProgramFacts) -> tuple[Array,
             else:
                 first_row[x] = min(first_row[x], lo)
                 end_row[x] = max(end_row[x], lo + n)
-    return first_row, end_row, most
+    return first_row, end_row, most_scratch, most

@@ -39,9 +39,10 @@ class BatchLayout:
     Attributes:
         indices, extents, weight: what `number_rows` found.
         table: launches; forward launches are the first `forward_launches` rows.
-        rows: int32, of launches that take a list.
+        rows: int32, of launches that take a list; most: rows or edges of a launch.
         with_loss: vertices whose loss counts.
-        structure, graph_ptr: of its batches; came_again: a later one had it too.
+        structure, graph_ptr: of its batches; came_again: an earlier one was laid out like it, so
+            that it is kept.
         launched: the table as a device launches it, once that is decided.
         scripts: what a device has written from it, by what it was written for.
     """
@@ -52,6 +53,7 @@ class BatchLayout:
     table: npt.NDArray[np.int64]
     forward_launches: int
     rows: Array
+    most: int
     plan: MemoryPlan
     with_loss: int
     structure: Structure
@@ -119,8 +121,8 @@ def lay_out(
         policy: of `policy_of`; merges, inner, lists_edges: of `number_rows`.
     Returns: what `read_vertices` found, and unless that is FINE nothing else that counts; how many
         vertices have a loss; what `number_rows` returns; the fields of `MemoryPlan`; and of
-        `build_table` the table, how many launches are forward, and the rows of launches that take
-        a list.
+        `build_table` the table, how many launches are forward, the rows of launches that take a
+        list, and the most rows or edges of one launch.
     """
     found, _, _, path, lazy, level, forest, losses = read_vertices(
         child_ptr, child, functions, pulls, vertices
@@ -139,12 +141,12 @@ def lay_out(
         part_of(ints, extents, TASK_LO), part_of(ints, extents, TASK_KIND),
         part_of(ints, extents, EVERY_PTR), part_of(ints, extents, ORDER),
     )  # fmt: skip
-    table, forward, listed, first_row, end_row, scratch = build_table(ordered, lazy, programs)
+    table, forward, listed, first_row, end_row, scratch, most = build_table(ordered, lazy, programs)
     plan = place_tensors(
         programs.buffer, programs.width, programs.sizes, first_row, end_row,
         programs.zero_elements, scratch,
     )  # fmt: skip
-    return found, losses, schedule, plan, table, forward, listed
+    return found, losses, schedule, plan, table, forward, listed, most
 
 
 T = TypeVar("T")
@@ -164,19 +166,16 @@ class Known:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._hashes: dict[int, None] = {}  # the oldest first
+        self._hashes: OrderedDict[int, bool] = OrderedDict()  # the oldest first
 
     def has_come(self, key: Hashable) -> bool:
-        """Tell whether a key came before; from now on it has."""
+        """Tell whether a key came before; from now on it has. Threads may ask at once."""
         number = hash(key)
-        if number in self._hashes:
-            del self._hashes[number]
-            self._hashes[number] = None
-            return True
-        if len(self._hashes) == self._most:
-            del self._hashes[next(iter(self._hashes))]
-        self._hashes[number] = None
-        return False
+        came = self._hashes.pop(number, False)
+        self._hashes[number] = True
+        if len(self._hashes) > self._most:
+            self._hashes.popitem(last=False)
+        return came
 
 
 class Recent(Generic[T]):

@@ -100,7 +100,7 @@ def prepare(
         while found != FINE:
             if found >= 0:
                 meet_kinds(variant, batch, inputs)
-            found, with_loss, (indices, extents, weight), plan, table, forward, rows = lay_out(
+            found, with_loss, schedule, plan, *launches = lay_out(
                 graph.child_ptr,
                 graph.child,
                 graph.functions,
@@ -114,8 +114,8 @@ def prepare(
                 variant.vertex_facts(),
                 variant.ready().programs,
             )
-        made = table, forward, rows, MemoryPlan(*plan), with_loss, graph, starts_of(batch)[0]
-        layout = BatchLayout(indices, extents, weight, *made)
+        made = MemoryPlan(*plan), with_loss, graph, starts_of(batch)[0]
+        layout = BatchLayout(*schedule, *launches, *made)
         if key is not None and variant.layouts.known.has_come(key):
             layout.came_again = True
             variant.layouts.keep(key, layout, batch.num_vertices)
@@ -246,12 +246,13 @@ class CompiledModel:
                 whose run is not kept.
         Returns: one run for each worker or group that gets a share of it.
         """
-        if not (keeps and merge) or self.tuner is not None or self.timeline is not None:
-            # Where runs are timed, preparing them is a part of it.
+        # Where runs are timed, preparing them is a part of it.
+        timed = self.tuner is not None or self.timeline is not None
+        if timed or not (keeps and merge) or batch.num_vertices > MOST_OF_A_BATCH:
             return self.prepare_share(use, Share(batch), merge)
         with self._preparing:
-            form, few = batch.form, batch.num_vertices <= MOST_OF_A_BATCH
-            if few and form.numbers is None:
+            form = batch.form
+            if form.numbers is None:
                 taken = whole_of(batch) is not batch
                 if taken and self.reads_words:  # which are others in others of its graphs
                     source, graphs = source_of(batch)
@@ -260,7 +261,7 @@ class CompiledModel:
                 if form.comes_again or (taken and not self.reads_words):
                     numbers_key(batch)
                 form.comes_again |= not taken
-            kept = self.kept_run(use, form) if few and form.numbers is not None else None
+            kept = None if form.numbers is None else self.kept_run(use, form)
             if kept is not None:
                 reader, dtype = kept.variant.reader, self.store.dtype
                 if not reader.reals:
@@ -269,7 +270,7 @@ class CompiledModel:
                 return [kept.with_floats(batch, tuple(tables))]
             runs = self.prepare_share(use, Share(batch))
             key = use, form.numbers
-            if not few or form.numbers is None or len(runs) > 1:
+            if form.numbers is None or len(runs) > 1:
                 return runs
             if form.comes_again or self.kept.known.has_come(key):
                 runs[0].kept = {}
@@ -289,8 +290,7 @@ class CompiledModel:
         batch, dtype = share.batch, self.store.dtype
 
         def schedule(chosen: Configuration) -> list[Run]:
-            variant, parts = self.variant(use, chosen), chosen.groups
-            parts = parts if parts == 1 else min(parts, batch.num_graphs)
+            variant, parts = self.variant(use, chosen), min(chosen.groups, batch.num_graphs)
             if parts == 1:
                 return [prepare(variant, share, self.policy, dtype, chosen, merge)]
             several = divide(share, parts, self.chooser.work.level)
@@ -394,14 +394,14 @@ class CompiledModel:
 
     def touched(self, run: Run) -> dict[str, Array]:
         """List for each sparse parameter the rows that a run looked up."""
-        kept = {} if run.kept is None else run.kept
-        if "touched" not in kept:
+
+        def find() -> dict[str, Array]:
             index, lookups, readers = run.inputs.index, run.variant.lookups, run.inputs.readers
-            kept["touched"] = {
+            return {
                 n: rows_looked_up(self.marks[n], index, lookups[n], readers) for n in self.sparse
             }
-        found: dict[str, Array] = kept["touched"]
-        return found
+
+        return run.once(("touched",), (), find)
 
     def looked_up(self, facts: GraphFacts, graphs: Int64) -> dict[str, Array]:
         """List for each sparse parameter the rows that some graphs look up."""

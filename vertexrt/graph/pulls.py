@@ -254,7 +254,7 @@ def with_rows(pulled: Rows, rows: Any) -> Rows:
     """Return other rows for the vertices that pull some by an index map.
 
     Args:
-        rows: real ones are not copied: who gives them sees to it that they stay as they are.
+        rows: real ones are not copied: the caller must not change them later.
     Raises: PullError, as `Rows` do.
     """
     index = held_index(pulled)

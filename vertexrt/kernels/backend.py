@@ -38,9 +38,14 @@ class Executable(Protocol):
 
 
 class HostExecutable(Executable, Protocol):
-    """Task programs whose arrays are the host's."""
+    """Task programs whose arrays are the host's.
 
-    blas_above: int  # rows or edges of a launch; below BLAS, kept to one thread, is not called
+    Attributes:
+        blas_above: a launch of at most so many rows and edges does not call BLAS, so that BLAS
+            need not be kept to one thread.
+    """
+
+    blas_above: int
 
     def run(self, table: npt.NDArray[np.int64], buffers: Buffers) -> None:
         """Run the launches of a table in order."""

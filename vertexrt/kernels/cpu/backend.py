@@ -33,7 +33,7 @@ from vertexrt.kernels.cpu.products import library_of
 from vertexrt.kernels.cpu.render import render
 from vertexrt.kernels.cpu.update import apply_update
 from vertexrt.kernels.layout import Array, Binding, Buffers
-from vertexrt.lower.kernel import KernelIR
+from vertexrt.lower.kernel import KernelIR, MatrixProduct, Outer
 from vertexrt.lower.lowering import lower
 from vertexrt.lower.verify import verify
 from vertexrt.native.compiled import compiled
@@ -199,7 +199,7 @@ class LoadedKernels:
     Attributes:
         scratch: what `Executable.scratch` says.
         code: of all; addresses: int64. Equal kernels are one.
-        blas_above: up to so many rows, or edges, of a launch no product is BLAS's.
+        blas_above: of `HostExecutable`.
         contexts: makes what they read of a minibatch.
     """
 
@@ -212,8 +212,10 @@ class LoadedKernels:
         self.code, self.blas_above = [], ANY_ROWS
         with notes.compiling("kernels"):
             for each in kernels:
-                kernel, choices = decide(each, real, products)
-                self.blas_above = min([self.blas_above, *(choice.rows for choice in choices)])
+                kernel, _ = decide(each, real, products)
+                for step in kernel.steps:
+                    if isinstance(step, MatrixProduct | Outer):
+                        self.blas_above = min(self.blas_above, step.tiled // step.each)
                 # Loops are not unrolled: LLVM would do that to those whose ends are known before it
                 # makes vectors of them, takes three times as long, and short loops run slower
                 # (`docs/performance.md`).
