@@ -464,7 +464,6 @@ def _panel(axes: Any, records: list[Line], name: str) -> None:
         axes.plot(epochs, values, marker="o", markersize=3, label=split)
         if split == "dev" and (best := best_of(records, name)):
             what = "highest" if MEASURES[name].larger else "lowest"
-            label = f"{what}, epoch {best['epoch']}"
             axes.plot(
                 best["epoch"],
                 best[name],
@@ -472,7 +471,7 @@ def _panel(axes: Any, records: list[Line], name: str) -> None:
                 markersize=9,
                 fillstyle="none",
                 color="C1",
-                label=label,
+                label=f"{what}, epoch {best['epoch']}",
             )
     axes.set_title("loss of a graph" if name == "loss" else name.replace("_", " "))
     axes.set_xlabel("epoch")
@@ -566,13 +565,11 @@ def runs(given: Namespace) -> int:
     for config in sorted(folder.glob(f"*/{CONFIG_NAME}")):
         options = read_json(config, "expected the options of a run", REMOVE)
         lines = RunFolder(config.parent).records()
-        dev = [line for line in lines if line["split"] == "dev"]
         measures = (*TASKS[options.text("task", TASKS)].measures, "loss")
         if "metric" in options.unread():
             measures = (options.text("metric", measures),)
-        found = (m for m in measures if any(line.get(m) is not None for line in dev))
-        measure = next(found, "loss")
-        best = best_of(dev, measure)
+        measure = next((name for name in measures if best_of(lines, name)), "loss")
+        best = best_of(lines, measure)
         test = next((line for line in reversed(lines) if line["split"] == "test"), {})
         rows.append(
             {
