@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vertexrt.api.network import Network
-from vertexrt.cli.evaluate import known_words, opened, predictions, read
+from vertexrt.cli.evaluate import known_words, opened, predictions, read, with_ids
 from vertexrt.cli.options import TASKS
 from vertexrt.cli.session import EVALUATION_BATCH, RunOptions, compile_model
 from vertexrt.data import Dataset, Vocabulary, from_records, load
@@ -68,8 +68,8 @@ class PretrainedModel:
         graphs, words = known_words(batch, known)
         labels = self.vocabularies["label"].words if "label" in self.vocabularies else ()
         task = TASKS[self.options.task]
-        made = predictions(self.net, task, graphs, labels, ids, words, EVALUATION_BATCH)
-        return list(made)
+        made = predictions(self.net, task, graphs, labels, words, EVALUATION_BATCH)
+        return list(with_ids(made, ids))
 
 
 def load_pretrained(

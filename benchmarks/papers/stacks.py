@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 import vertexrt as vrt
-from vertexrt.data.typed import chain_pairs, stacked
+from vertexrt.data.edges import chain
+from vertexrt.data.typed import stacked
 
 CELLS: dict[str, type[Any]] = {
     "LSTM": vrt.nn.LSTMCell,
@@ -109,7 +110,7 @@ def stack_batch(form: Form, x: Array) -> vrt.GraphBatch:
 def ragged_batch(form: Form, lengths: Array, x: Array) -> vrt.GraphBatch:
     """Return sequences of some lengths, int [B], for a `Stack`; x: their rows, float32 [*, H]."""
     pulls = {"layers.0": {"x": x}}
-    return stacked(lengths, chain_pairs(lengths), form.layers, ("", ""), pulls)
+    return stacked(lengths, chain(lengths), form.layers, ("", ""), pulls)
 
 
 def top_vertices(form: Form, batch: vrt.GraphBatch, steps: int, last: bool = False) -> Array:

@@ -12,7 +12,8 @@ from benchmarks.papers.stacks import Form, Stack
 from tests.devices import SHIM_AND_GPU, gpu, require, shim
 from tests.launches import launch_of
 from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate, train
-from vertexrt.data.typed import chain_pairs, stacked, typed_batch
+from vertexrt.data.edges import chain
+from vertexrt.data.typed import stacked, typed_batch
 from vertexrt.engine.variant import Passes
 from vertexrt.kernels.cuda.instruction import TIMES
 
@@ -32,7 +33,7 @@ ON_GPU = 3  # of them: each compiles kernels of several layers
 def batch_of(layers: int, lengths: tuple[int, ...]) -> vrt.GraphBatch:
     sizes = np.array(lengths)
     x = np.random.default_rng(7).standard_normal((sizes.sum(), HIDDEN)).astype(np.float32)
-    return stacked(sizes, chain_pairs(sizes), layers, ("", ""), {"layers.0": {"x": x}})
+    return stacked(sizes, chain(sizes), layers, ("", ""), {"layers.0": {"x": x}})
 
 
 @pytest.mark.parametrize(
@@ -209,7 +210,7 @@ def test_a_layer_sums_up_a_gradient_that_others_add_to(device: str, processors: 
     own = np.arange(sizes.sum())
     edges = {
         ("low", "below", "up"): np.stack([own, own], 1),
-        ("up", "before", "up"): chain_pairs(sizes),
+        ("up", "before", "up"): chain(sizes),
     }
     batch = typed_batch(dict.fromkeys(("low", "up"), sizes), edges, {"low": {"x": x}})
     way = Way(

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from vertexrt.data import load
+from vertexrt.data.edges import chain, pairs
 from vertexrt.data.text_formats import pyramids
-from vertexrt.data.typed import chain_pairs, pairs, typed_batch
+from vertexrt.data.typed import typed_batch
 from vertexrt.errors import DataError, UsageError
 from vertexrt.graph import GraphBatch, InputGraph
 
@@ -21,7 +22,7 @@ def test_many_graphs_are_those_built_one_by_one() -> None:
     together = typed_batch(
         {"word": sizes, "top": np.array([1, 1, 1])},
         {
-            ("word", "before", "word"): chain_pairs(sizes),
+            ("word", "before", "word"): chain(sizes),
             ("word", "all", "top"): pairs(words, np.repeat([0, 1, 2], sizes)),
         },
         {"word": {"word": words, "x": x}, "top": {"label": np.array([7, 8, 9])}},
@@ -52,12 +53,6 @@ def test_many_graphs_are_those_built_one_by_one() -> None:
     rows = [batch.pulls["x"].table[batch.pulls["x"].index] for batch in (together, apart)]  # type: ignore[union-attr]
     chosen = together.of_type("word")
     np.testing.assert_array_equal(rows[0][chosen], rows[1][chosen])
-
-
-def test_a_chain_backward_reads_the_next_word() -> None:
-    assert chain_pairs(np.array([3, 1, 2])).tolist() == [[0, 1], [1, 2], [4, 5]]
-    found = chain_pairs(np.array([3, 1, 2]), backward=True)
-    assert sorted(found.tolist()) == [[1, 0], [2, 1], [5, 4]]
 
 
 def test_a_pyramid_has_a_vertex_less_on_each_level() -> None:
@@ -112,3 +107,11 @@ def test_unknown_tags_are_no_labels(tmp_path: Path) -> None:
     dev = data.splits["dev"]
     assert np.asarray(dev.pulls["label"])[dev.of_type("tag")].tolist() == [-1, 0]
     assert "test" not in data.splits
+
+
+def test_a_word_without_letters_reads_none(tmp_path: Path) -> None:
+    (tmp_path / "train.conll").write_text("Rome\tLOC\n\tO\n\nok\tO\n\tO\n")
+    train = load(tmp_path, format="tagged", separator="tab").splits["train"]
+    assert train.types is not None
+    words = train.of_type("word")
+    assert np.diff(train.child_ptr)[words].tolist() == [2, 0, 2, 0]

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import pairwise
+from itertools import pairwise, repeat
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +29,11 @@ import numpy as np
 
 import vertexrt as vrt
 from vertexrt.api.checkpoint import read_parameters, write_tensors
-from vertexrt.api.json_record import JsonRecord, parse_json
 from vertexrt.bench.record import aligned
 from vertexrt.cli.interrupt import say
 from vertexrt.cli.measures import counted, in_table, scores, shown, table_of
 from vertexrt.cli.options import CONFIG_NAME, GENERATION, TASKS, Task
-from vertexrt.cli.run_folder import RunFolder, find_checkpoint
+from vertexrt.cli.run_folder import RunFolder, find_checkpoint, read_json
 from vertexrt.cli.session import (
     EVALUATION_BATCH,
     RunOptions,
@@ -49,7 +48,7 @@ from vertexrt.cli.session import (
     with_model,
 )
 from vertexrt.cli.session import evaluate as evaluate_split
-from vertexrt.data import Dataset, Vocabulary, catalogue
+from vertexrt.data import Dataset, Loader, Vocabulary, catalogue
 from vertexrt.data import load as load_data
 from vertexrt.data.dataset import END, UNKNOWN, OpenVocabulary
 from vertexrt.data.files import WHOLE, expanded
@@ -65,6 +64,7 @@ VOCABULARIES = "vocabularies.json"
 CARD = "README.md"
 LIBRARY = "vertexrt"
 WRITER = "`vertexrt export`"
+WRITTEN = f"expected what {WRITER} writes"
 FORMAT, VERSION = "vertexrt-parameters", 1
 REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
 DIGITS = 6  # of probabilities and numbers
@@ -90,12 +90,12 @@ def read(folder: Path) -> StoredRun:
 
     Raises: CheckpointError, that names the file that is missing, damaged or of another library.
     """
-    fields = _json(folder / CONFIG_NAME)
+    fields = read_json(folder / CONFIG_NAME, WRITTEN, ACTION)
     if "library_name" not in fields.unread() or fields.text("library_name") != LIBRARY:
         got = "it does not say that the model is of vertexrt"
-        raise _not_ours(folder / CONFIG_NAME, got)
+        raise CheckpointError.at(fields.where, got, WRITTEN, ACTION)
     fields.text("library_version")
-    words = _json(folder / VOCABULARIES)
+    words = read_json(folder / VOCABULARIES, WRITTEN, ACTION)
     parameters = read_parameters(folder / MODEL, FORMAT, VERSION, WRITER)
     checkpoint = vrt.types.Checkpoint(parameters, {}, {}, {}, {})
     stored = checked(folder / MODEL, checkpoint, fields, words)
@@ -104,20 +104,6 @@ def read(folder: Path) -> StoredRun:
     path, _, title = stored.options.model.rpartition(":")
     model = f"{folder.resolve() / Path(path).name}:{title}"
     return stored._replace(options=replace(stored.options, model=model))
-
-
-def _json(path: Path) -> JsonRecord:
-    """Return what a file of the folder holds."""
-    try:
-        found = parse_json(read_plain(path))
-    except (OSError, ValueError) as error:
-        got = getattr(error, "strerror", None) or f"it is not JSON ({error})"
-        raise _not_ours(path, got) from error
-    return JsonRecord(found, str(path), action=ACTION)
-
-
-def _not_ours(path: Path, got: str) -> CheckpointError:
-    return CheckpointError.at(str(path), got, f"expected what {WRITER} writes", ACTION)
 
 
 def files_of(stored: StoredRun) -> dict[str, bytes]:
@@ -171,13 +157,8 @@ def export(given: Namespace) -> int:
     if push is not None and REPOSITORY.fullmatch(push) is None:
         got = f"'{push}'" if push.isprintable() else ascii(push)
         raise UsageError.at("--push", got, "expected OWNER/NAME", "Correct it")
-    if push is not None and find_spec("huggingface_hub") is None:
-        raise UsageError.at(
-            "--push",
-            "huggingface_hub is not installed",
-            "expected it, to reach the Hugging Face Hub",
-            "Get it with: pip install -e '.[hub]' in the checkout",
-        )
+    if push is not None:
+        _require("huggingface_hub", "--push", "to reach the Hugging Face Hub", "hub")
     stored = load(find_checkpoint(given.run))
     stored = stored._replace(options=with_model(stored.options, given))
     files = {CARD: _card(stored, given.out).encode(), **files_of(stored)}
@@ -213,6 +194,16 @@ def export(given: Namespace) -> int:
         ) from error
     say(f"pushed to {push}; where it is new it is private")
     return 0
+
+
+def _require(package: str, flag: str, use: str, extra: str) -> None:
+    if find_spec(package) is None:
+        raise UsageError.at(
+            flag,
+            f"{package} is not installed",
+            f"expected it, {use}",
+            f"Get it with: pip install -e '.[{extra}]' in the checkout",
+        )
 
 
 def _card(stored: StoredRun, out: str) -> str:
@@ -279,13 +270,8 @@ def evaluate(given: Namespace) -> int:
     Raises: UsageError, when there is no such run or data set; CheckpointError, when the
         checkpoint is damaged or does not fit the data; DataError, when the split has no graphs.
     """
-    if given.bleu and find_spec("sacrebleu") is None:
-        raise UsageError.at(
-            "--bleu",
-            "sacrebleu is not installed",
-            "expected it, which computes BLEU",
-            "Get it with: pip install -e '.[bleu]' in the checkout",
-        )
+    if given.bleu:
+        _require("sacrebleu", "--bleu", "which computes BLEU", "bleu")
     compared: list[dict[str, str]] = []
     for run in given.run:
         stored = open_run(run)
@@ -307,10 +293,11 @@ def evaluate(given: Namespace) -> int:
         say(*_judged(session, split, given))
         if not given.classes:
             continue
-        if not counted(totals):
+        confusions = counted(totals)
+        if not confusions:
             text = f"the task {task.name}, or {split}, has no classes to count"
             raise UsageError.at("--classes", text, "expected a classification", "Leave it out")
-        for title, cells in counted(totals).items():
+        for title, cells in confusions.items():
             columns = (cells.sum(1), *(each.round(4) for each in scores(cells)))
             named = dataset.labels or [str(k) for k in range(len(cells))]
             rows = [(name, *map(str, of)) for name, *of in zip(named, *columns, strict=True)]
@@ -348,10 +335,8 @@ def _generated(
     """
     spec, dataset, options = session.spec, session.dataset, session.options
     names = [name for name in (*GENERATION, "bleu") if getattr(given, name, None) is not None]
-    model, translates = (
-        getattr(import_module(spec.module), spec.title),
-        options.task == "translation",
-    )
+    model = getattr(import_module(spec.module), spec.title)
+    translates = options.task == "translation"
     if not names and not translates:
         return
     if not hasattr(model, "generate") or not (translates or given.command == "predict"):
@@ -368,9 +353,7 @@ def _generated(
     net.load_state({"parameters": session.net.state()["parameters"]})
     chosen: dict[str, Any] = {"max_length": LONGEST, "end": known.index(END)}
     chosen |= {name: getattr(given, name) for name in names if name != "bleu"}
-    size = given.batch_size or EVALUATION_BATCH
-    for first in range(0, graphs.num_graphs, size):
-        batch = graphs.take(np.arange(first, min(first + size, graphs.num_graphs)))
+    for batch in Loader(graphs, given.batch_size or EVALUATION_BATCH, shuffle=False):
         for best, *_ in model.generate(net, batch, **chosen):
             words = best.words if best.missing else best.words[:-1]  # without <eos>
             yield known.decode(words), best.score
@@ -455,18 +438,15 @@ def predict(given: Namespace) -> int:
     session, split = open_trained(stored, given, labelled=False)
     graphs, words = known_words(session.dataset.splits[split], session.dataset.vocabularies)
     say(*device_lines(session), *unknown_words(graphs, session.dataset), to=sys.stderr)
-    ids = session.dataset.ids.get(split, ())
-    size = given.batch_size or EVALUATION_BATCH
-    made = [
+    found: Iterable[dict[str, Any]] = [
         {"prediction": text, "score": round(score, DIGITS)}
         for text, score in _generated(session, graphs, given)
     ]
-    named = [{"id": name} for name in ids] or [{}] * len(made)
-    found: Iterable[dict[str, Any]] = (own | of for own, of in zip(named, made, strict=True))
-    if not made:
-        labels = session.dataset.labels
-        found = predictions(session.net, session.task, graphs, labels, ids, words, size)
-    lines = (f"{line_of(record)}\n" for record in found)
+    if not found:
+        labels, size = session.dataset.labels, given.batch_size or EVALUATION_BATCH
+        found = predictions(session.net, session.task, graphs, labels, words, size)
+    named = with_ids(found, session.dataset.ids.get(split, ()))
+    lines = (f"{line_of(record)}\n" for record in named)
     if given.out is None:
         sys.stdout.writelines(lines)
         return 0
@@ -509,12 +489,17 @@ def known_words(
     return closed, [names[number] for number in numbers]
 
 
+def with_ids(records: Iterable[dict[str, Any]], ids: Sequence[Any]) -> Iterator[dict[str, Any]]:
+    """Yield records with what the data call each graph, if they do; `ids` may be ()."""
+    for name, record in zip(ids or repeat(None), records, strict=False):
+        yield record if name is None else {"id": name, **record}
+
+
 def predictions(
     net: vrt.Network,
     task: Task,
     graphs: GraphBatch,
     classes: Sequence[str],
-    ids: Sequence[Any],
     words: Sequence[str | None],
     size: int,
 ) -> Iterator[dict[str, Any]]:
@@ -522,7 +507,6 @@ def predictions(
 
     Args:
         classes: names of the classes; () where they are numbers.
-        ids: what the data call each graph; () where they do not.
         words: of each vertex of all graphs; [] for none.
         size: graphs at a time.
     """
@@ -533,8 +517,8 @@ def predictions(
     numbers = dict.fromkeys(node.function for node in own if node["name"] == push)
     typed = graphs.types is not None
     answering = [program.sites[number].name for number in numbers] if typed else [""]
-    for first in range(0, graphs.num_graphs, size):
-        batch = graphs.take(np.arange(first, min(first + size, graphs.num_graphs)))
+    start = 0  # the first vertex of a minibatch
+    for batch in Loader(graphs, size, shuffle=False):
         answer = np.asarray(net(batch, outputs=(push,))[push], np.float64)
         values: dict[str, Any] = {push: np.round(answer, DIGITS)}  # of each vertex, by name
         if push == "logits":
@@ -548,10 +532,9 @@ def predictions(
             }
         is_root = np.zeros(batch.num_vertices, np.bool_)
         is_root[batch.roots] = True
-        start, types = int(graphs.graph_ptr[first]), batch.types
-        for number, (begin, end) in enumerate(pairwise(batch.graph_ptr.tolist()), first):
-            known = ids[number] if ids else None
-            record: dict[str, Any] = {} if known is None else {"id": known}
+        types = batch.types
+        for begin, end in pairwise(batch.graph_ptr.tolist()):
+            record: dict[str, Any] = {}
             for owner in [""] if types is None else types.names:
                 at = np.arange(begin, end)
                 if types is not None:
@@ -566,3 +549,4 @@ def predictions(
                     of |= {name: value[at].tolist() for name, value in values.items()}
                 record |= of if types is None else {owner: of} if of else {}
             yield record
+        start += batch.num_vertices

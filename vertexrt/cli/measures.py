@@ -266,8 +266,8 @@ class Totals:
         self.graphs += batch.num_graphs
         judged = Judged(batch, batch.pulls.get(task.label), pushed.get(task.answer), names)
         counted: Sums = {}
-        for measure in task.measures:  # several are made of the same sums
-            counted |= MEASURES[measure].count(judged)
+        for count in dict.fromkeys(MEASURES[name].count for name in task.measures):
+            counted |= count(judged)  # several measures share one
         for name, value in counted.items():
             self.sums[name] = self.sums.get(name, 0) + value
 

@@ -462,11 +462,17 @@ def _panel(axes: Any, records: list[Line], name: str) -> None:
         if not values:
             continue
         axes.plot(epochs, values, marker="o", markersize=3, label=split)
-        if split == "dev":
-            what, better = ("highest", max) if MEASURES[name].larger else ("lowest", min)
-            best = values.index(better(values))
-            at, label = (epochs[best], values[best]), f"{what}, epoch {epochs[best]}"
-            axes.plot(*at, "o", markersize=9, fillstyle="none", color="C1", label=label)
+        if split == "dev" and (best := best_of(records, name)):
+            what = "highest" if MEASURES[name].larger else "lowest"
+            axes.plot(
+                best["epoch"],
+                best[name],
+                "o",
+                markersize=9,
+                fillstyle="none",
+                color="C1",
+                label=f"{what}, epoch {best['epoch']}",
+            )
     axes.set_title("loss of a graph" if name == "loss" else name.replace("_", " "))
     axes.set_xlabel("epoch")
     axes.set_xlim(0.5, max(record["epoch"] for record in records) + 0.5)
@@ -517,6 +523,34 @@ def draw_confusion(folder: RunFolder, found: Totals, names: Sequence[str], split
                     axes.text(column, row, number, color=colour, ha="center", va="center", size=6)
 
 
+def best_of(lines: Iterable[Line], measure: str) -> Line:
+    """Return the line of dev with the best value of a measure, as training judges; else {}."""
+    best = Line()
+    for line in lines:
+        before = (best[measure], best["loss"]) if best else None
+        value, loss = line.get(measure), line.get("loss")
+        if line["split"] != "dev" or value is None or loss is None:
+            continue
+        if better(measure, (value, loss), before):
+            best = line
+    return best
+
+
+def read_json(path: Path, expected: str, action: str) -> JsonRecord:
+    """Return the object in a file.
+
+    Args:
+        expected, action: for the error.
+    Raises: CheckpointError, when it cannot be read, or holds none.
+    """
+    try:
+        found = parse_json(read_plain(path))
+    except (OSError, ValueError) as error:
+        got = getattr(error, "strerror", None) or f"it is not JSON ({error})"
+        raise CheckpointError.at(str(path), got, expected, action) from error
+    return JsonRecord(found, str(path), action=action)
+
+
 def runs(given: Namespace) -> int:
     """Run `vertexrt runs`: a line for each run of a folder, with its best dev value; return 0.
 
@@ -529,24 +563,13 @@ def runs(given: Namespace) -> int:
         )
     rows = []
     for config in sorted(folder.glob(f"*/{CONFIG_NAME}")):
-        try:
-            options = JsonRecord(parse_json(read_plain(config)), str(config), action=REMOVE)
-        except (OSError, ValueError) as error:
-            got = getattr(error, "strerror", None) or f"it is not JSON ({error})"
-            expected = "expected the options of a run"
-            raise CheckpointError.at(str(config), got, expected, REMOVE) from error
+        options = read_json(config, "expected the options of a run", REMOVE)
         lines = RunFolder(config.parent).records()
-        dev = [line for line in lines if line["split"] == "dev" and line.get("loss") is not None]
         measures = (*TASKS[options.text("task", TASKS)].measures, "loss")
         if "metric" in options.unread():
             measures = (options.text("metric", measures),)
-        found = (m for m in measures if any(line.get(m) is not None for line in dev))
-        measure, best = next(found, "loss"), Line()
-        for line in dev:
-            before = (best[measure], best["loss"]) if best else None
-            value = line.get(measure)
-            if value is not None and better(measure, (value, line["loss"]), before):
-                best = line
+        measure = next((name for name in measures if best_of(lines, name)), "loss")
+        best = best_of(lines, measure)
         test = next((line for line in reversed(lines) if line["split"] == "test"), {})
         rows.append(
             {

@@ -54,14 +54,8 @@ from vertexrt.models.own import find, full_name
 from vertexrt.parallel import ProcessGroup
 from vertexrt.parallel.start import processes_here
 
-OF_MODELS = (
-    "crf",
-    "layers",
-    "letters",
-    "pyramid",
-    "streams",
-    "target",
-)  # the model or task decides
+# Options of formats that the model or the task decides.
+OF_MODELS = ("crf", "layers", "letters", "pyramid", "streams", "target")
 Fields = dict[str, Any]  # by name
 
 

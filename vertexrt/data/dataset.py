@@ -94,10 +94,8 @@ class Vocabulary:
     def encode(self, words: Iterable[str]) -> IntArray:
         """Return the number of each word, int32; raises as `index` does."""
         listed = list(words)
-        numbers = [self.find(word) for word in listed]
-        if None in numbers:
-            self.index(listed[numbers.index(None)])
-        return np.array(numbers, np.int32)
+        numbers = {word: self.index(word) for word in dict.fromkeys(listed)}
+        return np.array([numbers[word] for word in listed], np.int32)
 
     def decode(self, numbers: Iterable[int]) -> list[str | None]:
         """Return the word of each number, None for -1.

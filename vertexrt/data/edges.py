@@ -28,10 +28,11 @@ from vertexrt.graph.checks import count_of, int32_array, pairs_of
 __all__ = ["all_pairs", "chain", "ends", "layers", "rounds", "same", "tree", "window"]
 
 Pairs = npt.NDArray[np.int32]
+Lengths = Sequence[int] | npt.NDArray[np.integer]
 _WHERE = "edges"
 
 
-def chain(lengths: int | Sequence[int], *, reverse: bool = False) -> Pairs:
+def chain(lengths: int | Lengths, *, reverse: bool = False) -> Pairs:
     """Return the edges of a chain: vertex i reads i - 1, or i + 1 if it is reversed.
 
     Args:
@@ -40,10 +41,10 @@ def chain(lengths: int | Sequence[int], *, reverse: bool = False) -> Pairs:
     """
     sizes = _sizes(lengths)
     before = np.delete(np.arange(sizes.sum()), np.cumsum(sizes)[sizes > 0] - 1)
-    return _pairs(before + reverse, before + (not reverse))
+    return pairs(before + reverse, before + (not reverse))
 
 
-def ends(lengths: Sequence[int], *, reverse: bool = False) -> Pairs:
+def ends(lengths: Lengths, *, reverse: bool = False) -> Pairs:
     """Return the edges from the end of each chain to a vertex of another type, chain k to vertex k.
 
     Args:
@@ -53,13 +54,13 @@ def ends(lengths: Sequence[int], *, reverse: bool = False) -> Pairs:
     sizes = _sizes(lengths)
     stops = np.cumsum(sizes)
     found = stops - sizes if reverse else stops - 1
-    return _pairs(found[sizes > 0], np.flatnonzero(sizes))
+    return pairs(found[sizes > 0], np.flatnonzero(sizes))
 
 
 def same(count: int) -> Pairs:
     """Return the edges from each vertex of a type to that of another type with its number."""
     each = np.arange(_count(count))
-    return _pairs(each, each)
+    return pairs(each, each)
 
 
 def window(count: int, first: int, last: int) -> Pairs:
@@ -75,13 +76,13 @@ def window(count: int, first: int, last: int) -> Pairs:
     low, high = int32_array([first, last], "the window", _WHERE)
     child = parent + np.arange(low, high + 1)
     inside = (child >= 0) & (child < count)
-    return _pairs(child[inside], np.broadcast_to(parent, child.shape)[inside])
+    return pairs(child[inside], np.broadcast_to(parent, child.shape)[inside])
 
 
 def all_pairs(children: int, parents: int) -> Pairs:
     """Return an edge from each of the children of one type to each of the parents of another."""
     parent, child = np.indices((_count(parents), _count(children))).reshape(2, -1)
-    return _pairs(child, parent)
+    return pairs(child, parent)
 
 
 def layers(count: int, depth: int) -> Pairs:
@@ -106,9 +107,9 @@ def rounds(edges: Any, count: int, times: int) -> Pairs:
         times: rounds after the first one, which only sends.
     """
     size = _count(count)
-    pairs = pairs_of(edges, "edges", "is", "expected pairs (sender, receiver)", _WHERE)
-    sender, receiver = (pairs + size * np.arange(_count(times))[:, None, None]).reshape(-1, 2).T
-    return _pairs(sender, receiver + size)
+    given = pairs_of(edges, "edges", "is", "expected pairs (sender, receiver)", _WHERE)
+    sender, receiver = (given + size * np.arange(_count(times))[:, None, None]).reshape(-1, 2).T
+    return pairs(sender, receiver + size)
 
 
 def tree(parents: Any, *, down: bool = False) -> Pairs:
@@ -120,7 +121,7 @@ def tree(parents: Any, *, down: bool = False) -> Pairs:
     """
     of = int32_array(parents, "parents", _WHERE)
     child = np.flatnonzero(of >= 0)
-    return _pairs(of[child], child) if down else _pairs(child, of[child])
+    return pairs(of[child], child) if down else pairs(child, of[child])
 
 
 def _count(given: object) -> int:
@@ -129,8 +130,11 @@ def _count(given: object) -> int:
 
 def _sizes(lengths: Any) -> npt.NDArray[np.int64]:
     several = [lengths] if np.ndim(lengths) == 0 else lengths
-    return np.array([_count(size) for size in several], np.int64)
+    for size in {*several} if np.ndim(several) == 1 else several:  # each length is checked once
+        _count(size)
+    return np.array(several, np.int64)
 
 
-def _pairs(child: npt.NDArray[Any], parent: npt.NDArray[Any]) -> Pairs:
+def pairs(child: npt.NDArray[Any], parent: npt.NDArray[Any]) -> Pairs:
+    """Return edges of two arrays of vertices."""
     return np.stack([child, parent], axis=1).astype(np.int32)

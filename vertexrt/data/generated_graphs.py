@@ -9,8 +9,9 @@ from collections.abc import Callable
 import numpy as np
 
 from vertexrt.data.dataset import UNKNOWN, Vocabulary
+from vertexrt.data.edges import pairs, same
 from vertexrt.data.text_formats import Made
-from vertexrt.data.typed import pairs, stacked
+from vertexrt.data.typed import stacked
 from vertexrt.graph import GraphBatch, InputGraph, Rows
 
 LOGIC_INPUTS, LOGIC_GATES = 4, 12
@@ -68,9 +69,8 @@ def _drawn(draw: Callable[[], InputGraph], **counts: int) -> dict[str, GraphBatc
 def layered_graphs(graphs: GraphBatch, layers: int) -> GraphBatch:
     """Return graphs of one type as those of a `DAGNN` of so many layers."""
     parents = np.repeat(np.arange(graphs.num_vertices), np.diff(graphs.child_ptr))
-    vertices = np.arange(graphs.num_vertices)
-    same = pairs(vertices, vertices)
-    read = {(f"layers.{k}", f"layer {k}", "label"): same for k in range(layers)}
+    own = same(graphs.num_vertices)
+    read = {(f"layers.{k}", f"layer {k}", "label"): own for k in range(layers)}
     pulls = {name: {name: np.asarray(graphs.pulls[name])} for name in ("word", "label")}
     before = pairs(graphs.child, parents)
     return stacked(graphs.sizes(), before, layers, ("word", "label"), pulls, read)

@@ -217,6 +217,9 @@ _WORD = r"[^ \t\r()]"
 _PART = re.compile(rf"\(({_WORD}+)[ \t]+({_WORD}+)[ \t]*\)|\(({_WORD}*)|\)|{_WORD}+")
 _LEAF, _OPEN = 2, 3
 _WHOLE = re.compile("[0-9]{1,20}")  # longer ones are words
+_REAL = re.compile(
+    r"\s*[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?|nan|inf|infinity)\s*", re.IGNORECASE
+)
 
 
 class _Tree(list[Any]):
@@ -674,8 +677,4 @@ def _kind_of(values: Iterable[list[str]]) -> type:
     present = [value for several in values for value in several if value]
     if all(map(_WHOLE.fullmatch, present)):
         return int
-    try:
-        np.array(present, np.float64)
-    except ValueError:
-        return str
-    return float
+    return float if all(map(_REAL.fullmatch, present)) else str

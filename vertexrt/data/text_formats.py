@@ -7,15 +7,16 @@ returns the graphs of each split, what numbers their words, and the number of cl
 
 from collections import Counter
 from collections.abc import Mapping
-from itertools import chain, pairwise
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from vertexrt.data.dataset import END, UNKNOWN, Vocabulary
+from vertexrt.data.edges import chain, ends, pairs, same
 from vertexrt.data.files import WORD
 from vertexrt.data.readers import column_sentences, columns_of, tagged_sentences
-from vertexrt.data.typed import chain_pairs, pairs, ptr_of, stacked, typed_batch
+from vertexrt.data.typed import ptr_of, stacked, typed_batch
 from vertexrt.errors import DataError, UsageError
 from vertexrt.graph import GraphBatch, parse_brackets
 
@@ -177,7 +178,7 @@ def sentences(
         has_child = np.ones(len(label), np.bool_)
         has_child[graph_ptr[:-1]] = False
         pulls = {"word": word, "label": label}
-        child = chain_pairs(sizes)[:, 0]
+        child = chain(sizes)[:, 0]
         splits[split] = GraphBatch(graph_ptr, ptr_of(has_child), child, pulls)
     return splits, {"word": known, "label": known}, len(known)
 
@@ -189,7 +190,7 @@ def layered_chains(sizes: IntArray, word: IntArray, label: IntArray, layers: int
         sizes: int [K], words of each chain; word, label: int [words], of all chains.
     """
     pulls = {"layers.0": {"word": word}, "next": {"label": label}}
-    return stacked(sizes, chain_pairs(sizes), layers, ("", "next"), pulls)
+    return stacked(sizes, chain(sizes), layers, ("", "next"), pulls)
 
 
 def tagged(
@@ -242,41 +243,39 @@ def tagged(
         known["word"] = Vocabulary.build(counts, min_count=min_count)
         known["label"] = Vocabulary.of_labels(tags)
         if letters:
-            spelt = Counter(chain.from_iterable(dict.fromkeys(words)))
+            spelt = Counter("".join(dict.fromkeys(words)))
             known["letter"] = Vocabulary.build(spelt)
     splits, letters = {}, "letter" in known
     for split, (sizes, words, tags) in split_of.items():
         numbers = [known["label"].find(tag) for tag in tags]
         classes = np.array([-1 if number is None else number for number in numbers], np.int32)
         spelt_so = known["word"].encode(each.lower() if letters else each for each in words)
-        vertices = np.arange(len(words))
-        same = pairs(vertices, vertices)
-        onward, backward = chain_pairs(sizes), chain_pairs(sizes, backward=True)
+        own = same(len(words))
+        onward, backward = chain(sizes), chain(sizes, reverse=True)
         classifier = "scores" if crf else "tag"
         types = dict.fromkeys(("word", "left", "right", "tag"), sizes)
         edges = {
             ("left", "before", "left"): onward,
             ("right", "before", "right"): backward,
-            ("word", "word", "left"): same,
-            ("word", "word", "right"): same,
-            ("left", "left", classifier): same,
-            ("right", "right", classifier): same,
+            ("word", "word", "left"): own,
+            ("word", "word", "right"): own,
+            ("left", "left", classifier): own,
+            ("right", "right", classifier): own,
         }
         pulls = {"word": {"word": spelt_so}, "tag": {"label": classes}}
         if crf:
             types["scores"] = sizes
             edges["tag", "before", "tag"] = onward
             edges["scores", "after", "scores"] = backward
-            edges["scores", "scores", "tag"] = same
+            edges["scores", "scores", "tag"] = own
         if letters:  # letters in both directions; each word reads the last of both
             lengths = np.array([len(word) for word in words])
-            ends = np.cumsum(lengths)
-            types["forth"] = types["back"] = np.diff(ends[np.cumsum(sizes) - 1], prepend=0)
-            edges["forth", "before", "forth"] = chain_pairs(lengths)
-            edges["back", "before", "back"] = chain_pairs(lengths, backward=True)
-            edges["forth", "forth", "word"] = pairs(ends - 1, vertices)
-            edges["back", "back", "word"] = pairs(ends - lengths, vertices)
-            letter = known["letter"].encode(chain.from_iterable(words))
+            types["forth"] = types["back"] = np.add.reduceat(lengths, ptr_of(sizes)[:-1])
+            edges["forth", "before", "forth"] = chain(lengths)
+            edges["back", "before", "back"] = chain(lengths, reverse=True)
+            edges["forth", "forth", "word"] = ends(lengths)
+            edges["back", "back", "word"] = ends(lengths, reverse=True)
+            letter = known["letter"].encode("".join(words))
             pulls["forth"] = pulls["back"] = {"letter": letter}
         splits[split] = typed_batch(types, edges, pulls)
     return splits, known, len(known["label"])
@@ -326,18 +325,18 @@ def translation(sources: Sources, given: Vocabularies | None, *, min_count: int 
         said = np.concatenate([[known["said"].index(END)], label[:-1]])  # each ends with <eos>
         sizes = np.array([len(source) for source, _ in several])
         lengths = np.array([len(target) + 1 for _, target in several])
-        ends, starts = np.cumsum(sizes), np.cumsum(lengths) - lengths
+        stops, starts = np.cumsum(sizes), np.cumsum(lengths) - lengths
         heard = [
-            np.tile(np.arange(end - n, end), m)
-            for n, m, end in zip(sizes, lengths, ends, strict=True)
+            np.tile(np.arange(stop - n, stop), m)
+            for n, m, stop in zip(sizes, lengths, stops, strict=True)
         ]
         said_by = np.repeat(np.arange(len(label)), np.repeat(sizes, lengths))
         splits[split] = typed_batch(
             {"encoder": sizes, "decoder": lengths},
             {
-                ("encoder", "before", "encoder"): chain_pairs(sizes),
-                ("decoder", "before", "decoder"): chain_pairs(lengths),
-                ("encoder", "start", "decoder"): pairs(ends - 1, starts),
+                ("encoder", "before", "encoder"): chain(sizes),
+                ("decoder", "before", "decoder"): chain(lengths),
+                ("encoder", "start", "decoder"): pairs(stops - 1, starts),
                 ("encoder", "source", "decoder"): pairs(np.concatenate(heard), said_by),
             },
             {"encoder": {"word": word}, "decoder": {"said": said, "label": label}},

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.data.edges import same
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.graph.pulls import ordered_pulls
 
@@ -53,19 +54,6 @@ def ptr_of(sizes: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.concatenate([[0], np.cumsum(sizes)])
 
 
-def pairs(child: Any, parent: Any) -> IntArray:
-    """Return edges [E, 2] of two arrays of vertices."""
-    return np.stack([child, parent], axis=1).astype(np.int32)
-
-
-def chain_pairs(sizes: npt.NDArray[np.integer], *, backward: bool = False) -> IntArray:
-    """Return edges of chains side by side: from each vertex to the next, or to the one before."""
-    vertices = np.arange(int(sizes.sum()), dtype=np.int32)
-    starts = np.cumsum(sizes) - sizes
-    inner = np.delete(vertices, starts)
-    return pairs(inner, inner - 1) if backward else pairs(inner - 1, inner)
-
-
 def stacked(
     sizes: npt.NDArray[np.integer],
     before: IntArray,
@@ -85,7 +73,7 @@ def stacked(
     """
     middle = [f"layers.{k}" for k in range(layers)]
     types = [name for name in (ends[0], *middle, ends[1]) if name]
-    vertices = np.arange(int(sizes.sum()))
-    below = {(lower, "below", upper): pairs(vertices, vertices) for lower, upper in pairwise(types)}
+    own = same(int(sizes.sum()))
+    below = {(lower, "below", upper): own for lower, upper in pairwise(types)}
     inside = {(name, "before", name): before for name in middle}
     return typed_batch(dict.fromkeys(types, sizes), {**below, **inside, **(edges or {})}, pulls)
