@@ -33,6 +33,7 @@ from vertexrt.api.vertex_function import State
 from vertexrt.checks import is_real, is_whole
 from vertexrt.errors import TraceError
 from vertexrt.ir.builder import MOST_INT, Value
+from vertexrt.ir.user_line import refuse
 
 Operand = Any  # Value | Parameter | float
 LEAST = 1e-30  # below what a normaliser of an sLSTM can be
@@ -402,7 +403,7 @@ class NaryTreeLSTMCell(Cell):
         Raises: TraceError, when there are more or fewer than slots.
         """
         if len(children) != len(self.weight_hh):
-            raise TraceError.at(
+            refuse(
                 "NaryTreeLSTMCell",
                 f"{len(children)} children",
                 f"(h, c) of each of {len(self.weight_hh)} slots",
