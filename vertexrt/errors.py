@@ -76,7 +76,7 @@ class UnknownParameterError(MissingKeyError):
 
 
 class MissingAttributeError(UsageError, AttributeError):
-    """Report a name that a network does not have; `hasattr` takes it for an answer."""
+    """Report a name that an object does not have; `hasattr` takes it for an answer."""
 
 
 class CheckpointError(VertexrtError):

@@ -22,7 +22,7 @@ from vertexrt.api.trace import (
 )
 from vertexrt.checks import is_whole
 from vertexrt.errors import FieldError, TraceError, nearest
-from vertexrt.instead import in_place, no_name
+from vertexrt.instead import no_name, replacement
 from vertexrt.ir.builder import Builder, Operators, Value
 from vertexrt.ir.join import join_programs
 from vertexrt.ir.passes.simplify import simplify
@@ -155,7 +155,7 @@ class VertexFunction:
     if not TYPE_CHECKING:  # type checkers know what there is
 
         def __getattr__(self, name: str) -> NoReturn:
-            if in_place("function", name):
+            if replacement("function", name):
                 raise no_name("function", name, dir(type(self)))
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 import numpy as np
 
 from vertexrt.errors import FieldError, TraceError
-from vertexrt.instead import in_place
+from vertexrt.instead import replacement
 from vertexrt.ir.program import Domain, Node, Stage, Type, attributes, related, relation_of
 from vertexrt.ir.user_line import refuse, user_line
 
@@ -45,7 +45,7 @@ MOST_POWER = 64  # whole exponents up to which a power is products; others are e
 
 def _refuse_function(library: str, name: str) -> NoReturn:
     short = {"numpy": "np"}.get(library, library)
-    got, action = f"{short}.{name} of a traced value", f"write {in_place('x', name)}"
+    got, action = f"{short}.{name} of a traced value", f"write {replacement('x', name)}"
     refuse(library, got, "a function of vertexrt", action)
 
 
@@ -209,7 +209,7 @@ class Operators:
                 "trace",
                 f".{name} of a traced value at {user_line()}",
                 "a function of vertexrt: values have a shape and no methods",
-                f"write {in_place('x', name)}",
+                f"write {replacement('x', name)}",
             )
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
