@@ -542,9 +542,9 @@ class Network:
         check_loss("step", self.program.name, self._pushes)
         program = self.program
         read = read_by(program, self._pushes) - program.frozen
-        apart = sorted(read - read_by(program, {"loss"}))
-        if apart and all(how is not None for _, how in self._uses):  # the first step
-            got = f"'loss' does not depend on {', '.join(apart)}"
+        untrained = sorted(read - read_by(program, {"loss"}))
+        if untrained and all(how is not None for _, how in self._uses):  # the first step
+            got = f"'loss' does not depend on {', '.join(untrained)}"
             action = "add to the loss what is to train it, or give it trainable=False"
             expected = "parameters that 'loss' depends on: a step trains no others"
             warnings.warn(message("step", got, expected, action), stacklevel=3)

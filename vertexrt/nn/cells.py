@@ -36,6 +36,7 @@ from vertexrt.ir.builder import MOST_INT, Value
 from vertexrt.ir.user_line import refuse
 
 Operand = Any  # Value | Parameter | float
+NONLINEARITIES = {"tanh": tanh, "relu": relu}  # of an RNN
 LEAST = 1e-30  # below what a normaliser of an sLSTM can be
 
 
@@ -184,8 +185,7 @@ class RNNCell(_Gates):
         self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh"
     ) -> None:
         super().__init__(input_size, hidden_size, 1, bias)
-        known = {"tanh": tanh, "relu": relu}
-        if not isinstance(nonlinearity, str) or nonlinearity not in known:
+        if not isinstance(nonlinearity, str) or nonlinearity not in NONLINEARITIES:
             raise TraceError.at(
                 "RNNCell",
                 f"nonlinearity is {nonlinearity!r:.60}",
@@ -196,8 +196,7 @@ class RNNCell(_Gates):
 
     def __call__(self, x: Operand, h: Operand) -> Value:
         """Return the next h."""
-        total = self._of_both(x, h)
-        return tanh(total) if self.nonlinearity == "tanh" else relu(total)
+        return NONLINEARITIES[self.nonlinearity](self._of_both(x, h))
 
 
 class LSTMCell(_Gates):
