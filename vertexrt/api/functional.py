@@ -388,9 +388,8 @@ def softmax(x: Operand, *, axis: str | None = None) -> Value:
 def log_softmax(x: Operand, *, axis: str | None = None) -> Value:
     """Return the logarithm of the softmax. Args, Returns, Raises: as those of `softmax`."""
     value = value_of(x)
-    if not _over_children("log_softmax", value, axis, None):
-        return value - emit("logsumexp", value)
-    return value - logsumexp(value, axis=CHILDREN)
+    over = CHILDREN if _over_children("log_softmax", value, axis, None) else ELEMENTS
+    return value - logsumexp(value, axis=over)
 
 
 def _children_exp(value: Value) -> tuple[Value, Value, Value]:
