@@ -19,7 +19,7 @@ from vertexrt.ir.builder import Builder, Operators, Value, is_plain, refused
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.specialise import MOST_PULLS, MOST_SLOTS
 from vertexrt.ir.program import Node, Program, Pull, attributes
-from vertexrt.ir.user_line import refuse
+from vertexrt.ir.user_line import refuse, user_line
 
 active: ContextVar[Trace | None] = ContextVar("active", default=None)  # in each thread
 CHILDREN = "children"  # the relation of `gather_all`, where it is not named
@@ -144,9 +144,9 @@ class Trace:
 
     def _check_named(self, where: str, name: object) -> None:
         if self.names is None:
-            refuse(
+            raise TraceError.at(
                 where,
-                f"the relation {name!r} of a function that stands alone",
+                f"the relation {name!r} at {user_line()}, of a function that stands alone",
                 "relations have names in a vrt.Model",
                 "make the function an attribute of a vrt.Model, and compile that",
             )
@@ -189,7 +189,7 @@ class Trace:
         if self._of_edges.setdefault(name, of_edges) != of_edges:
             refuse(
                 what,
-                f"{name!r} of vertices and of edges",
+                f"{name!r} of vertices and of edges,",
                 "a name of its own for each",
                 "rename one",
             )
@@ -256,9 +256,9 @@ class Trace:
 
 
 def _refuse_both_ways(name: str) -> NoReturn:
-    refuse(
+    raise TraceError.at(
         "gather",
-        f"{name!r} by gather and by gather_all",
+        f"{name!r} at {user_line()}, by gather and by gather_all",
         "one child of a relation, or all of them",
         "give the one child a relation of its own; for what its edge carries, gather it first",
     )

@@ -434,7 +434,7 @@ class Builder:
         if self.where is None and len(found) > 1:
             refuse(
                 op,
-                "values per child of two relations",
+                "values per child of two relations,",
                 "values per child of one relation: others have other children",
                 "reduce them first, each by vrt.sum, vrt.max or vrt.mean",
             )
