@@ -102,9 +102,9 @@ class Decoder:
         given, places = {**carried.put(batch).pulls, **batch.pulls}, carried.ends(batch)
         absent = np.full(batch.num_vertices, -1, INT32)
         table, own = parts_of_pull(given.get(word, absent))
-        said = np.flatnonzero(np.append(table, INT32.type(-1))[own] >= 0)
+        pulling = np.flatnonzero(np.append(table, INT32.type(-1))[own] >= 0)
         for what, vertices, wanted in (
-            (f"vertices that pull {word!r}", said, 1),
+            (f"vertices that pull {word!r}", pulling, 1),
             ("roots", batch.roots, 1),
             ("vertices with states", places, len(places) // rows),
         ):
@@ -118,7 +118,7 @@ class Decoder:
                     "build a graph of the vertices of one step for each sequence",
                 )
         self._starts: dict[str, Any] = {}
-        numbers, states = {word: said, SLOT: said}, dict.fromkeys(carried.shapes, places)
+        numbers, states = {word: pulling, SLOT: pulling}, dict.fromkeys(carried.shapes, places)
         for name, vertices in (numbers | states).items():
             if name in given:
                 table, own = parts_of_pull(given[name])
