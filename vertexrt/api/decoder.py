@@ -56,7 +56,7 @@ class _Step(NamedTuple):
     slot: int
 
 
-_Hypothesis = tuple[Generated, Sequence[_Step]]  # with the steps that are to come
+_Hypothesis = tuple[Generated, list[_Step]]  # with the steps that are to come
 
 
 class Decoder:
