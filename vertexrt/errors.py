@@ -76,7 +76,7 @@ class UnknownParameterError(MissingKeyError):
 
 
 class MissingAttributeError(UsageError, AttributeError):
-    """Report a name that a network does not have; `hasattr` takes it for an answer."""
+    """Report a name that an object does not have; `hasattr` takes it for an answer."""
 
 
 class CheckpointError(VertexrtError):
@@ -142,18 +142,17 @@ def one_line(text: str) -> str:
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
-def nearest(name: str, known: Iterable[str], *, count: int = 3) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
     """Return the known names closest to `name` as ` Nearest: 'a', 'b'`, or "" when none is close.
 
     Args:
         name: the unknown name.
-        known: names that would have been accepted.
-        count: the most names to offer.
+        known: names that would have been accepted, of which three are offered at most.
     """
     spelling: dict[str, str] = {}
     for candidate in known:
         spelling.setdefault(candidate.lower(), candidate)
-    found = difflib.get_close_matches(name.lower(), list(spelling), n=count, cutoff=0.5)
+    found = difflib.get_close_matches(name.lower(), list(spelling), n=3, cutoff=0.5)
     if not found:
         return ""
     return " Nearest: " + ", ".join(f"'{spelling[candidate]}'" for candidate in found)

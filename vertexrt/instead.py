@@ -24,7 +24,7 @@ def _table() -> dict[tuple[str, str], str]:
     }
 
 
-def in_place(owner: str, name: str) -> str:
+def replacement(owner: str, name: str) -> str:
     """Return what to write in place of a name of an object; "" where nothing is known."""
     return _table().get((owner, name)) or _table().get((owner, "*"), "")
 
@@ -39,7 +39,7 @@ def no_name(owner: str, name: str, names: Iterable[str]) -> AttributeError:
     if name.startswith("_"):  # what Python and its libraries look for
         return AttributeError(name)
     known = [each for each in names if not each.startswith("_")]
-    expected, found = "a name that it has", in_place(owner, name)
+    expected, found = "a name that it has", replacement(owner, name)
     if not found and len(known) <= MOST_LISTED:
         expected = f"one of {', '.join(known)}"
     action = f"write {found}" if found else f"correct the name.{nearest(name, known)}"

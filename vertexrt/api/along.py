@@ -159,7 +159,7 @@ class CarriedState:
 
     def restart(self) -> None:
         """Forget what was kept: the next minibatch is the first of its streams."""
-        self._kept = {}
+        self._kept, self._rows, self._graphs = {}, NONE, 0
 
     def state(self) -> dict[str, Any]:
         """Return what was kept, for `load_state`.
@@ -168,8 +168,6 @@ class CarriedState:
             chains each row is; "kept": by name [n, *shape], arrays of the host or of a GPU; none
             at the beginning.
         """
-        if not self._kept:
-            return {"graphs": 0, "chains": NONE, "kept": {}}
         return {"graphs": self._graphs, "chains": self._rows, "kept": dict(self._kept)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:

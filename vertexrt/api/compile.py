@@ -159,15 +159,15 @@ def compile(
     module.check(device, options)
     with _tracing.held:  # a thread at a time, since F notes what it has pulled and pushed
         traced = function.trace()
-    pushed = {node["name"] for node in traced.nodes if node.op == "push"}
-    unread = sorted(set(parameters) - read_by(traced, pushed))
+    executor = module.compile_for(device, traced, options)
+    for name, parameter in parameters.items():
+        executor.model.store.value(name)[...] = draw(name, parameter.shape, parameter.init, seed)
+    net = Network(executor, seed, reduction)
+    unread = sorted(set(parameters) - read_by(traced, net.pushes))
     if unread:
         got, expected = f"nothing reads {', '.join(unread)}", "parameters that pushes depend on"
         warnings.warn(
             message("compile", got, expected, "compute with it in forward(), or leave it out"),
             stacklevel=2,
         )
-    executor = module.compile_for(device, traced, options)
-    for name, parameter in parameters.items():
-        executor.model.store.value(name)[...] = draw(name, parameter.shape, parameter.init, seed)
-    return Network(executor, seed, reduction)
+    return net

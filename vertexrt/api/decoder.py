@@ -40,10 +40,23 @@ class Generated(NamedTuple):
     missing: int
 
 
-# A word that is to be made: what the step of its parent pushed and which row of it, the parent and
-# its place among the words, and the number of the child.
-_Todo = tuple[Mapping[str, Any], int, int, int, int]
-_Hypothesis = tuple[Generated, Sequence[_Todo]]
+class _Step(NamedTuple):
+    """A word that is to be made.
+
+    Attributes:
+        pushed: by the step of its parent; row: which of it.
+        word: the parent; parent: its place among the words.
+        slot: number of the child.
+    """
+
+    pushed: Mapping[str, Any]
+    row: int
+    word: int
+    parent: int
+    slot: int
+
+
+_Hypothesis = tuple[Generated, list[_Step]]  # with the steps that are to come
 
 
 class Decoder:
@@ -89,9 +102,9 @@ class Decoder:
         given, places = {**carried.put(batch).pulls, **batch.pulls}, carried.ends(batch)
         absent = np.full(batch.num_vertices, -1, INT32)
         table, own = parts_of_pull(given.get(word, absent))
-        said = np.flatnonzero(np.append(table, INT32.type(-1))[own] >= 0)
+        pulling = np.flatnonzero(np.append(table, INT32.type(-1))[own] >= 0)
         for what, vertices, wanted in (
-            (f"vertices that pull {word!r}", said, 1),
+            (f"vertices that pull {word!r}", pulling, 1),
             ("roots", batch.roots, 1),
             ("vertices with states", places, len(places) // rows),
         ):
@@ -105,7 +118,7 @@ class Decoder:
                     "build a graph of the vertices of one step for each sequence",
                 )
         self._starts: dict[str, Any] = {}
-        numbers, states = {word: said, SLOT: said}, dict.fromkeys(carried.shapes, places)
+        numbers, states = {word: pulling, SLOT: pulling}, dict.fromkeys(carried.shapes, places)
         for name, vertices in (numbers | states).items():
             if name in given:
                 table, own = parts_of_pull(given[name])
@@ -173,7 +186,7 @@ class Decoder:
         more = {} if pulls is None else pulls
         check_mapping("decoder", more, PullError)
         given = starts = {**self._starts, **more}
-        begin: _Hypothesis = Generated((), (), 0.0, 1), [({}, 0, 0, -1, 0)]
+        begin: _Hypothesis = Generated((), (), 0.0, 1), [_Step({}, 0, 0, -1, 0)]
         live = [[begin] for _ in range(rows // beams)]
         done: list[list[_Hypothesis]] = [[] for _ in live]
         counts, rng = np.zeros(0, np.int64), np.random.default_rng(seed) if draws else None
@@ -192,35 +205,25 @@ class Decoder:
                 before = [[one.score for one, _ in each] for each in live]
                 filled = [each + [-np.inf] * (beams - len(each)) for each in before]
                 best = _largest(scores + np.reshape(filled, (rows, 1)), beams)
-            steps: list[_Todo] = [(pushed, row, 0, 0, 0) for row in self._order]
+            steps = [_Step(pushed, row, 0, 0, 0) for row in self._order]
             for k, several in enumerate(live):
                 grown: list[_Hypothesis] = []
                 for at in best[k][: beams - len(done[k])]:
                     number, word = divmod(at, len(counts))
                     if number < len(several):  # all begin with one
                         (words, parents, score, _), (now, *rest) = several[number]
-                        row, slots_of = k * beams + number, range(counts.item(word))
-                        todo = [(pushed, row, word, len(words), slot) for slot in slots_of] + rest
+                        row, place, slots = k * beams + number, len(words), counts.item(word)
+                        todo = [_Step(pushed, row, word, place, slot) for slot in range(slots)]
+                        todo += rest
                         score += scores.item(row, word)
-                        one = Generated((*words, word), (*parents, now[3]), score, len(todo))
+                        one = Generated((*words, word), (*parents, now.parent), score, len(todo))
                         (grown if todo else done[k]).append((one, todo))
                 live[k] = grown
                 for row, (_, todo) in enumerate(grown, k * beams):
                     steps[row] = todo[0]
             if not any(live):
                 break
-            given = {**starts, self._word: np.array([each[2] for each in steps], INT32)}
-            if SLOT in given:
-                given[SLOT] = np.array([each[4] for each in steps], INT32)
-            blocks = {id(each[0]): each[0] for each in steps}
-            first = {key: number * rows for number, key in enumerate(blocks)}
-            index = [first[id(each[0])] + each[1] for each in steps]
-            for name in self._states:
-                tables = [block[name][self._from :] for block in blocks.values()]
-                given[name] = tables[0]
-                if index != self._order:
-                    joined = np.concatenate(tables).reshape(rows * len(tables), -1)
-                    given[name] = joined[index].reshape(tables[0].shape)
+            given = {**starts, **self._pulls_of(steps)}
         found = []
         for each in map(list.__add__, done, live):
             made = [
@@ -229,14 +232,31 @@ class Decoder:
             found.append(sorted(made, key=lambda one: (one.missing > 0, -one.score)))
         return found
 
+    def _pulls_of(self, steps: Sequence[_Step]) -> dict[str, Any]:
+        """Return what steps pull: words, slots, and the states that their parents pushed."""
+        rows = len(steps)
+        pulls: dict[str, Any] = {self._word: np.array([step.word for step in steps], INT32)}
+        if SLOT in self._starts:
+            pulls[SLOT] = np.array([step.slot for step in steps], INT32)
+        blocks = {id(step.pushed): step.pushed for step in steps}
+        first = {key: number * rows for number, key in enumerate(blocks)}
+        index = [first[id(step.pushed)] + step.row for step in steps]
+        for name in self._states:
+            tables = [block[name][self._from :] for block in blocks.values()]
+            pulls[name] = tables[0]
+            if index != self._order:
+                joined = np.concatenate(tables).reshape(rows * len(tables), -1)
+                pulls[name] = joined[index].reshape(tables[0].shape)
+        return pulls
+
 
 def _counts(children: npt.ArrayLike | None, end: int | None, words: int) -> Array:
     """Return how many children each word has. Raises: UsageError."""
     given = np.ones(words, np.int64) if children is None else read_array(children)
     fits = not isinstance(given, str) and given.shape == (words,) and given.dtype.kind in "iu"
-    counts = np.array(given) if fits else np.full(1, -1)
-    fits = fits and counts.min() >= 0
+    fits = fits and np.min(given) >= 0
     check_option("decoder", "children", children, fits, f"whole numbers [{words}], 0 or more")
+    counts = np.array(given)
     if end is not None:
         fits = is_whole(end) and 0 <= end < words
         check_option("decoder", "end", end, fits, f"a word, 0 to {words - 1}")

@@ -11,10 +11,9 @@ from typing import Any
 
 from vertexrt.api.trace import Matrix, current_builder
 from vertexrt.checks import is_real, is_whole, read_shape
-from vertexrt.errors import TraceError
 from vertexrt.ir.builder import Value
 from vertexrt.ir.program import Domain, related
-from vertexrt.ir.user_line import user_line
+from vertexrt.ir.user_line import refuse
 
 Operand = Any  # Value | Parameter | float
 
@@ -174,9 +173,9 @@ def split(x: Operand, parts: int) -> list[Value]:
     value = value_of(x)
     length = value.type.size
     if len(value.shape) != 1 or not is_whole(parts) or parts < 1 or length % parts:
-        raise TraceError.at(
+        refuse(
             "split",
-            f"shape {list(value.shape)} in {parts!r} parts at {user_line()}",
+            f"shape {list(value.shape)} in {parts!r} parts",
             "a vector whose length is a multiple of the parts",
             "slice it: x[:k], x[k:]",
         )
@@ -194,9 +193,9 @@ def concat(*values: Operand) -> Value:
     shapes = [list(part.shape) for part in parts]
     if not parts or builtins.any(len(shape) != 1 for shape in shapes):
         got = f"a {lists[0]}" if lists else f"operands of shapes {shapes}"
-        raise TraceError.at(
+        refuse(
             "concat",
-            f"{got} at {user_line()}",
+            got,
             "one vector or more",
             "write vrt.concat(x, y[k : k + 1]): a slice of one element is a vector",
         )
@@ -211,9 +210,9 @@ def stack(*numbers: Operand) -> Value:
     parts = [value_of(number) for number in numbers]
     shapes = [list(part.shape) for part in parts]
     if not parts or builtins.any(shapes):
-        raise TraceError.at(
+        refuse(
             "stack",
-            f"operands of shapes {shapes} at {user_line()}",
+            f"operands of shapes {shapes}",
             "one number or more",
             "vrt.concat joins vectors",
         )
@@ -227,12 +226,7 @@ def full(shape: tuple[int, ...] | int, value: float) -> Value:
     """
     builder, extents = current_builder(), read_shape(shape)
     if extents is None:
-        raise TraceError.at(
-            "full",
-            f"shape {shape!r} at {user_line()}",
-            "a tuple of positive integers",
-            "write full(n, 1.0)",
-        )
+        refuse("full", f"shape {shape!r}", "a tuple of positive integers", "write full(n, 1.0)")
     return builder.const(builder.number(value), extents)
 
 
@@ -253,9 +247,9 @@ def dot(x: Operand, y: Operand) -> Value:
     """
     left, right = value_of(x), value_of(y)
     if len(left.shape) != 1 or left.shape != right.shape:
-        raise TraceError.at(
+        refuse(
             "dot",
-            f"shapes {list(left.shape)} and {list(right.shape)} at {user_line()}",
+            f"shapes {list(left.shape)} and {list(right.shape)}",
             "two vectors of one length",
             "slice one of them",
         )
@@ -271,9 +265,9 @@ def block_diagonal(weights: Matrix, x: Operand) -> Value:
     """
     value, found = value_of(x), weights.shape if isinstance(weights, Matrix) else ()
     if len(found) != 3 or value.shape != (found[0] * found[2],):
-        raise TraceError.at(
+        refuse(
             "block_diagonal",
-            f"shapes {list(found)} and {list(value.shape)} at {user_line()}",
+            f"shapes {list(found)} and {list(value.shape)}",
             "a vrt.Parameter of shape [B, M, N] times a vector of shape [B N]",
             "write w.reshape(B, M, N)",
         )
@@ -349,7 +343,7 @@ def _over_children(
     else:
         got, expected = f"axis={axis!r}", "'children' or 'elements'"
         action = "choose one, or leave axis out: values are of one vertex and have no batch axis"
-    raise TraceError.at(where, f"{got} at {user_line()}", expected, action)
+    refuse(where, got, expected, action)
 
 
 def logsumexp(x: Operand, *, axis: str | None = None) -> Value:
@@ -394,9 +388,8 @@ def softmax(x: Operand, *, axis: str | None = None) -> Value:
 def log_softmax(x: Operand, *, axis: str | None = None) -> Value:
     """Return the logarithm of the softmax. Args, Returns, Raises: as those of `softmax`."""
     value = value_of(x)
-    if not _over_children("log_softmax", value, axis, None):
-        return value - emit("logsumexp", value)
-    return value - logsumexp(value, axis=CHILDREN)
+    over = CHILDREN if _over_children("log_softmax", value, axis, None) else ELEMENTS
+    return value - logsumexp(value, axis=over)
 
 
 def _children_exp(value: Value) -> tuple[Value, Value, Value]:
@@ -415,7 +408,5 @@ def _children_exp(value: Value) -> tuple[Value, Value, Value]:
 
 def _number(where_: str, name: str, value: object) -> float:
     if not is_real(value):
-        raise TraceError.at(
-            where_, f"{name} is {value!r} at {user_line()}", "a number", "pass a number"
-        )
+        refuse(where_, f"{name} is {value!r}", "a number", "pass a number")
     return builtins.float(value)

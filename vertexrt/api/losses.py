@@ -8,9 +8,8 @@ from typing import Any
 from vertexrt.api.functional import emit, relu, softplus, stack, value_of, where
 from vertexrt.api.trace import current_builder
 from vertexrt.checks import is_real
-from vertexrt.errors import TraceError
 from vertexrt.ir.builder import Operators, Value, is_computed
-from vertexrt.ir.user_line import user_line
+from vertexrt.ir.user_line import refuse
 
 __all__ = [
     "binary_cross_entropy_with_logits",
@@ -44,9 +43,9 @@ def cross_entropy(
     b = current_builder()
     value, row = b.lift(logits), b.as_index(b.lift(label))
     if not is_real(label_smoothing) or not 0.0 <= label_smoothing <= 1.0:
-        raise TraceError.at(
+        refuse(
             "cross_entropy",
-            f"label_smoothing is {label_smoothing!r} at {user_line()}",
+            f"label_smoothing is {label_smoothing!r}",
             "0 to 1",
             "pass the share of all classes",
         )
@@ -54,9 +53,9 @@ def cross_entropy(
     if weights is not None:
         scale = stack(*weights) if isinstance(weights, list | tuple) else b.lift(weights)
         if scale.shape != value.shape:
-            raise TraceError.at(
+            refuse(
                 "cross_entropy",
-                f"weights of shape {list(scale.shape)} at {user_line()}",
+                f"weights of shape {list(scale.shape)}",
                 f"one for each of the logits, {list(value.shape)}",
                 "pass as many numbers as there are classes",
             )
@@ -118,9 +117,9 @@ def multi_margin_loss(scores: Operand, label: Value, margin: float = 1.0) -> Val
     b = current_builder()
     value = b.lift(scores)
     if len(value.shape) != 1:
-        raise TraceError.at(
+        refuse(
             "multi_margin_loss",
-            f"scores of shape {list(value.shape)} at {user_line()}",
+            f"scores of shape {list(value.shape)}",
             "a vector",
             "pass a score for each class",
         )
@@ -135,9 +134,9 @@ def _pair(name: str, x: Operand, y: Operand) -> tuple[Value, Value]:
     left, right = value_of(x), value_of(y)
     both = isinstance(x, Operators) and isinstance(y, Operators)
     if both and left.shape != right.shape:
-        raise TraceError.at(
+        refuse(
             name,
-            f"shapes {list(left.shape)} and {list(right.shape)} at {user_line()}",
+            f"shapes {list(left.shape)} and {list(right.shape)}",
             "two values of one shape, or a plain number as the target",
             "slice or pull a target of that shape",
         )

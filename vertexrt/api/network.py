@@ -247,8 +247,7 @@ class Network:
         """
         with self._executor.lock:
             call, convert = self._call("call", batch, outputs, vertices, dropout, arrays, seed)
-            found = self._evaluate(call)
-            return found if convert is None else Outputs(_converted(found, convert))
+            return _converted(self._evaluate(call), convert)
 
     def record(
         self,
@@ -284,8 +283,7 @@ class Network:
             runs = self._model.prepare(use, batch)
             found = self._push(call, runs)
             made = self._passes.note(ForwardPass(batch, runs, use, call.seed))
-            pushed = found if convert is None else Outputs(_converted(found, convert))
-            return Record(self, made, pushed, call.stays, convert)
+            return Record(self, made, _converted(found, convert), call.stays, convert)
 
     def plan(
         self,
@@ -375,7 +373,7 @@ class Network:
             if stays:
                 like = self._results(stays).array
                 found = {name: like(x, x.shape) for name, x in loss.outputs.items()}
-                loss.outputs = Outputs(_converted(found, convert))
+                loss.outputs = _converted(found, convert)
             return loss
 
     def warm(
@@ -542,9 +540,9 @@ class Network:
         check_loss("step", self.program.name, self._pushes)
         program = self.program
         read = read_by(program, self._pushes) - program.frozen
-        apart = sorted(read - read_by(program, {"loss"}))
-        if apart and all(how is not None for _, how in self._uses):  # the first step
-            got = f"'loss' does not depend on {', '.join(apart)}"
+        untrained = sorted(read - read_by(program, {"loss"}))
+        if untrained and all(how is not None for _, how in self._uses):  # the first step
+            got = f"'loss' does not depend on {', '.join(untrained)}"
             action = "add to the loss what is to train it, or give it trainable=False"
             expected = "parameters that 'loss' depends on: a step trains no others"
             warnings.warn(message("step", got, expected, action), stacklevel=3)
@@ -704,8 +702,8 @@ class Record:
         if convert is None:
             return found
         return Gradients(
-            _converted(found.parameters, convert),
-            _converted(found.pulled, convert),
+            dict(_converted(found.parameters, convert)),
+            dict(_converted(found.pulled, convert)),
             {name: (convert(at), convert(x)) for name, (at, x) in found.rows.items()},
         )
 
@@ -791,7 +789,7 @@ class Plan:
         with net.executor.lock:
             new = self._take(given) if given or self._given else ()
             found = self._launch(new, net._seed(seed, self._drops))
-            return Outputs(_converted(found, self._convert) if self._convert else found)
+            return _converted(found, self._convert)
 
     def _take(self, pulls: Mapping[str, Any]) -> Sequence[int]:
         """Let runs read what is given; return the places of all that is not as it was."""
@@ -903,8 +901,10 @@ def with_tables(batch: GraphBatch, tables: Mapping[str, Any]) -> GraphBatch:
     return with_values(batch, found[0], found[1], BatchForm())
 
 
-def _converted(arrays: Mapping[str, Any], convert: Converter | None) -> dict[str, Any]:
-    return {name: x if convert is None else convert(x) for name, x in arrays.items()}
+def _converted(arrays: Mapping[str, Any], convert: Converter | None) -> Outputs:
+    if convert is None:
+        return arrays if isinstance(arrays, Outputs) else Outputs(arrays)
+    return Outputs({name: convert(x) for name, x in arrays.items()})
 
 
 def _converter(where: str, arrays: str) -> Converter | None:

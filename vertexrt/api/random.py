@@ -12,10 +12,9 @@ from typing import Any
 from vertexrt.api.functional import abs, log, sqrt, value_of, where
 from vertexrt.api.trace import current_builder, current_trace
 from vertexrt.checks import is_real, read_shape
-from vertexrt.errors import TraceError
 from vertexrt.ir.builder import Value
 from vertexrt.ir.ops import FIRST_OF_GRAPH
-from vertexrt.ir.user_line import user_line
+from vertexrt.ir.user_line import refuse
 
 __all__ = ["dropout", "normal", "uniform"]
 
@@ -45,16 +44,9 @@ def dropout(x: Operand, p: float, per: str = "vertex") -> Value:
     Raises: TraceError, when p is not in [0, 1), or for another `per`.
     """
     if not is_real(p) or not 0.0 <= p < 1.0:
-        raise TraceError.at(
-            "dropout", f"p is {p!r} at {user_line()}", "0 <= p < 1", "pass the share of zeros"
-        )
+        refuse("dropout", f"p is {p!r}", "0 <= p < 1", "pass the share of zeros")
     if not isinstance(per, str) or per not in ("vertex", "graph"):
-        raise TraceError.at(
-            "dropout",
-            f"per is {per!r} at {user_line()}",
-            "'vertex' or 'graph'",
-            "choose one of them",
-        )
+        refuse("dropout", f"per is {per!r}", "'vertex' or 'graph'", "choose one of them")
     b = current_builder()
     value = b.lift(x)
     if p == 0.0:
@@ -116,9 +108,9 @@ def _standard(where: str, shape: tuple[int, ...] | int) -> Value:
     """Draw numbers between 0 and 1, of which none is either."""
     b, extents = current_builder(), read_shape(shape)
     if extents is None:
-        raise TraceError.at(
+        refuse(
             where,
-            f"shape {shape!r} at {user_line()}",
+            f"shape {shape!r}",
             "a tuple of positive integers",
             f"write {where}(n): the shape comes first",
         )

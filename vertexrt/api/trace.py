@@ -19,7 +19,7 @@ from vertexrt.ir.builder import Builder, Operators, Value, is_plain, refused
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.specialise import MOST_PULLS, MOST_SLOTS
 from vertexrt.ir.program import Node, Program, Pull, attributes
-from vertexrt.ir.user_line import user_line
+from vertexrt.ir.user_line import refuse, user_line
 
 active: ContextVar[Trace | None] = ContextVar("active", default=None)  # in each thread
 CHILDREN = "children"  # the relation of `gather_all`, where it is not named
@@ -110,11 +110,11 @@ class Trace:
         """
         self._check_named("gather", name)
         if name in self.every:
-            raise _both_ways(name)
+            _refuse_both_ways(name)
         if name not in self.slots and self.count == MOST_SLOTS:
-            raise TraceError.at(
+            refuse(
                 "gather",
-                f"{name!r} is one relation more, at {user_line()}",
+                f"{name!r} is one relation more",
                 f"at most {MOST_SLOTS}",
                 "read many by gather_all",
             )
@@ -130,14 +130,14 @@ class Trace:
             return 0
         self._check_named("gather_all", name)
         if not isinstance(name, str):
-            raise TraceError.at(
+            refuse(
                 "gather_all",
-                f"{name!r} at {user_line()}",
+                f"{name!r}",
                 "the name of a relation",
                 "read one child by gather(slot)",
             )
         if name in self.slots:
-            raise _both_ways(name)
+            _refuse_both_ways(name)
         if name not in self.every:
             self.every.append(name)
         return self.every.index(name)
@@ -170,36 +170,34 @@ class Trace:
         of_edges = op == "edge_pull" or "edge" in attrs
         what = "edge" if of_edges else "pull"
         if not isinstance(name, str):
-            raise TraceError.at(
-                what, f"name {name!r} at {user_line()}", "a string", "name an array of the batch"
-            )
+            refuse(what, f"name {name!r}", "a string", "name an array of the batch")
         if dtype is not None and (not isinstance(dtype, str) or dtype != "float"):
-            raise TraceError.at(
+            refuse(
                 "pull",
-                f"dtype {dtype!r} of {name!r} at {user_line()}",
+                f"dtype {dtype!r} of {name!r}",
                 "'float'",
                 "leave dtype out; pull_index and edge_index read integers",
             )
         extents = read_shape(() if shape is None else shape)
         if extents is None:
-            raise TraceError.at(
+            refuse(
                 "pull",
-                f"shape {shape!r} of {name!r} at {user_line()}",
+                f"shape {shape!r} of {name!r}",
                 "a tuple of positive integers",
                 "pull reals by shape, and integers one by one",
             )
         if self._of_edges.setdefault(name, of_edges) != of_edges:
-            raise TraceError.at(
+            refuse(
                 what,
-                f"{name!r} of vertices and of edges, at {user_line()}",
+                f"{name!r} of vertices and of edges,",
                 "a name of its own for each",
                 "rename one",
             )
         before = next((v for (n, _), v in self._read.items() if n == name), None)
         if before is not None and shape is not None and extents != before.shape:
-            raise TraceError.at(
+            refuse(
                 what,
-                f"{name!r} of shape {list(extents)} at {user_line()}",
+                f"{name!r} of shape {list(extents)}",
                 f"it was pulled before with shape {list(before.shape)}",
                 "pull it once, or use two names",
             )
@@ -207,9 +205,9 @@ class Trace:
         if (name, whose) not in self._read:
             called = f"({name} of edge {whose})" if "of" in attrs else name
             if len(self.pulled) == MOST_PULLS and called not in self.pulled:
-                raise TraceError.at(
+                refuse(
                     what,
-                    f"{called!r} at {user_line()}, after {MOST_PULLS} others",
+                    f"{called!r} after {MOST_PULLS} others",
                     f"at most {MOST_PULLS} names",
                     "pull vectors instead of many numbers",
                 )
@@ -257,8 +255,8 @@ class Trace:
         return Program(self.name, tuple(nodes), params, state, arity, found, frozen=frozen)
 
 
-def _both_ways(name: str) -> TraceError:
-    return TraceError.at(
+def _refuse_both_ways(name: str) -> NoReturn:
+    raise TraceError.at(
         "gather",
         f"{name!r} at {user_line()}, by gather and by gather_all",
         "one child of a relation, or all of them",
@@ -296,9 +294,9 @@ class Matrix(Operators):
                 1: "write w.T @ x; vrt.dot(x, y) multiplies two vectors",
                 2: "multiply a vector first: w1 @ (w2 @ x)",
             }
-            raise TraceError.at(
+            refuse(
                 "matmul",
-                f"shapes {list(self.shape)} and {list(vector.shape)} at {user_line()}",
+                f"shapes {list(self.shape)} and {list(vector.shape)}",
                 "a parameter of shape [M, N] and a right operand of shape "
                 f"[{self.shape[0 if transpose else -1]}]",
                 actions.get(axes, "write w[k] @ x"),
@@ -309,7 +307,7 @@ class Matrix(Operators):
     def T(self) -> Transposed:
         """The transpose of a matrix, to multiply by: `w.T @ x`, [M, N] and [M] to [N]."""
         if len(self.shape) != 2:
-            raise TraceError.at(
+            refuse(
                 "Parameter",
                 f"the transpose of {self!r}",
                 "a matrix",
@@ -324,9 +322,9 @@ class Matrix(Operators):
         """
         whole = all(is_whole(n) and n > 0 for n in shape)
         if not shape or not whole or math.prod(shape) != math.prod(self.shape):
-            raise TraceError.at(
+            refuse(
                 "reshape",
-                f"{self!r} in the shape {shape!r} at {user_line()}",
+                f"{self!r} in the shape {shape!r}",
                 f"positive numbers whose product is {math.prod(self.shape)}",
                 "write w.reshape(rows, columns)",
             )
@@ -346,9 +344,9 @@ class Matrix(Operators):
         if isinstance(found, int):
             return ParameterPart(self, found * each, tuple(rest))
         if not found:
-            raise TraceError.at(
+            refuse(
                 "slice",
-                f"{key!r} of {self!r} at {user_line()}",
+                f"{key!r} of {self!r}",
                 f"some of {rows} rows: w[a:b], or w[k]",
                 "write w[k][j] for an element, vrt.split(w @ x, n) for parts of a product",
             )
@@ -417,9 +415,9 @@ class Parameter(Matrix):
         names = current_trace().names
         name = self.name if names is None else names.parameters.get(id(self), self.name)
         if name is None:
-            raise TraceError.at(
+            refuse(
                 "trace",
-                f"a parameter of shape {self.shape} has no name at {user_line()}",
+                f"a parameter of shape {self.shape} has no name",
                 "parameters are attributes of the vertex function, set in __init__, with names "
                 "that do not begin with _",
                 "write self.name = vrt.Parameter(...)",
@@ -454,9 +452,7 @@ class ParameterPart(Matrix):
         if self.shape == self.parameter.shape:
             return self.parameter._as_value(builder)
         if len(self.shape) > 2:
-            raise TraceError.at(
-                "Parameter", f"{self!r} at {user_line()}", "a vector or a matrix", "write w[k]"
-            )
+            refuse("Parameter", f"{self!r}", "a vector or a matrix", "write w[k]")
         rows, name = (1, *self.shape)[-2:], self.parameter._name_in_program()
         value = builder.emit("param", name=name, shape=rows, start=self.start)
         if rows == self.shape:
@@ -477,8 +473,8 @@ class Transposed(Operators):
         return current_builder()
 
     def _as_value(self, builder: Builder) -> NoReturn:
-        got, expected = f"the transpose of {self.parameter!r} at {user_line()}", "w.T @ x alone"
-        raise TraceError.at("Parameter", got, expected, "multiply a vector by it")
+        got = f"the transpose of {self.parameter!r}"
+        refuse("Parameter", got, "w.T @ x alone", "multiply a vector by it")
 
     def __matmul__(self, x: Any) -> Value:
         return self.parameter._times(x, True)

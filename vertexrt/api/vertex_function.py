@@ -22,13 +22,13 @@ from vertexrt.api.trace import (
 )
 from vertexrt.checks import is_whole
 from vertexrt.errors import FieldError, TraceError, nearest
-from vertexrt.instead import in_place, no_name
+from vertexrt.instead import no_name, replacement
 from vertexrt.ir.builder import Builder, Operators, Value
 from vertexrt.ir.join import join_programs
 from vertexrt.ir.passes.simplify import simplify
 from vertexrt.ir.passes.specialise import MOST_FUNCTIONS, MOST_SLOTS
 from vertexrt.ir.program import FunctionSite, Program, related
-from vertexrt.ir.user_line import user_line
+from vertexrt.ir.user_line import refuse, user_line
 
 
 class State(Operators):
@@ -59,9 +59,9 @@ class State(Operators):
         self._refuse()
 
     def _refuse(self, *_: object) -> NoReturn:
-        raise TraceError.at(
+        refuse(
             "gather",
-            f"a whole state is used as a value at {user_line()}",
+            "a whole state is used as a value",
             f"one of its fields {sorted(vars(self))}",
             f"write .{min(vars(self), default='field')} after gather()",
         )
@@ -155,7 +155,7 @@ class VertexFunction:
     if not TYPE_CHECKING:  # type checkers know what there is
 
         def __getattr__(self, name: str) -> NoReturn:
-            if in_place("function", name):
+            if replacement("function", name):
                 raise no_name("function", name, dir(type(self)))
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
@@ -222,9 +222,9 @@ class VertexFunction:
             return self._tracing(where).slot(what)
         slot = int(what) if isinstance(what, str) else what
         if self.arity is None or not is_whole(slot) or not 0 <= slot < self.arity:
-            raise TraceError.at(
+            refuse(
                 where,
-                f"slot {slot!r} at {user_line()}",
+                f"slot {slot!r}",
                 f"{type(self).__name__} declares "
                 + ("no slots" if self.arity is None else f"slots 0..{self.arity - 1}"),
                 "declare a larger arity" if is_whole(slot) else "pass the number of a slot",
@@ -239,10 +239,9 @@ class VertexFunction:
         trace = current_trace()
         self._check_declared()
         if trace.function is not self:
-            raise TraceError.at(
+            refuse(
                 where,
-                f"{type(self).__name__}.{where} in the forward() of another function, at "
-                f"{user_line()}",
+                f"{type(self).__name__}.{where} in the forward() of another function",
                 "a call on the function whose forward() runs",
                 "call self." + where,
             )
@@ -256,26 +255,26 @@ class VertexFunction:
         trace = self._tracing("scatter")
         b = trace.builder
         if trace.scattered:
-            raise TraceError.at(
+            refuse(
                 "scatter",
-                f"called a second time at {user_line()}",
+                "called a second time",
                 "one scatter in forward()",
                 "scatter all fields at once",
             )
         trace.scattered = True
         if set(state) != set(self.state):
-            raise TraceError.at(
+            refuse(
                 "scatter",
-                f"fields {sorted(state)} at {user_line()}",
+                f"fields {sorted(state)}",
                 f"the declared state {sorted(self.state)}",
                 "scatter every field once",
             )
         for name, size in self.state.items():
             value = b.lift(state[name])
             if value.shape != (size,):
-                raise TraceError.at(
+                refuse(
                     "scatter",
-                    f"field {name!r} has shape {list(value.shape)} at {user_line()}",
+                    f"field {name!r} has shape {list(value.shape)}",
                     f"the declared state is [{size}]",
                     "scatter a value of that shape, or declare another size",
                 )
@@ -364,9 +363,9 @@ class VertexFunction:
         if not isinstance(what, str) or what in trace.slots:
             return trace.builder.emit("present", slot=self._slot("present", what))
         if what not in trace.pulled:
-            raise TraceError.at(
+            refuse(
                 "present",
-                f"pull {what!r} at {user_line()}",
+                f"pull {what!r}",
                 "the name of a pull that forward() has read",
                 "call self.pull first",
             )
@@ -380,13 +379,11 @@ class VertexFunction:
         trace = self._tracing("push")
         b = trace.builder
         if not isinstance(name, str):
-            raise TraceError.at(
-                "push", f"name {name!r} at {user_line()}", "a string", "write push(name, value)"
-            )
+            refuse("push", f"name {name!r}", "a string", "write push(name, value)")
         if name in trace.pushed:
-            raise TraceError.at(
+            refuse(
                 "push",
-                f"name {name!r} a second time at {user_line()}",
+                f"name {name!r} a second time",
                 "a name of its own for each push",
                 "add them, and push the sum: only 'loss' is minimised"
                 if name == "loss"
@@ -395,9 +392,9 @@ class VertexFunction:
         trace.pushed.add(name)
         value = b.lift(value)
         if name == "loss" and value.shape != ():
-            raise TraceError.at(
+            refuse(
                 "push",
-                f"the loss has shape {list(value.shape)} at {user_line()}",
+                f"the loss has shape {list(value.shape)}",
                 "a scalar per vertex",
                 "reduce it, by vrt.sum for example",
             )
@@ -441,9 +438,9 @@ class VertexFunction:
 
     def _no_edges(self, where: str, name: str, value: Value) -> None:
         if value.type.domain.name == "EDGE":
-            raise TraceError.at(
+            refuse(
                 where,
-                f"{name!r} is a value per child at {user_line()}",
+                f"{name!r} is a value per child",
                 "a value per vertex",
                 "reduce it over the children by vrt.sum, vrt.max or vrt.mean",
             )

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, NoReturn
 from vertexrt.api.json_record import JsonRecord, parse_json
 from vertexrt.engine.devices import DEVICES, DTYPES, ENGINES, KERNEL_FORMS, PRECISIONS
 from vertexrt.errors import UsageError, nearest
-from vertexrt.instead import in_place
+from vertexrt.instead import replacement
 from vertexrt.ir.updates import OPTIMIZERS as ROWS
 from vertexrt.models.catalogue import OWN_TRAIN, SPECS, names, require_known
 from vertexrt.plain_files import read_plain
@@ -831,7 +831,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         flag = unknown[0].split("=")[0]
         what = "option" if flag.startswith("-") else "argument"
         known = [word for action in command._actions for word in action.option_strings]
-        found = in_place("--", flag)
+        found = replacement("--", flag)
         near = f" Write {found}" if found else nearest(flag, known)
         raise UsageError.at(
             command.prog,

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 import numpy as np
 
 from vertexrt.errors import FieldError, TraceError
-from vertexrt.instead import in_place
+from vertexrt.instead import replacement
 from vertexrt.ir.program import Domain, Node, Stage, Type, attributes, related, relation_of
-from vertexrt.ir.user_line import user_line
+from vertexrt.ir.user_line import refuse, user_line
 
 # What NumPy calls when one of its numbers stands to the left of a traced value.
 UFUNC_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
@@ -43,23 +43,19 @@ Operand = Any  # Operators | float
 MOST_POWER = 64  # whole exponents up to which a power is products; others are exp and log
 
 
-def _refuse(where: str, got: str, expected: str, action: str) -> NoReturn:
-    raise TraceError.at(where, f"{got} at {user_line()}", expected, action)
-
-
 def _refuse_function(library: str, name: str) -> NoReturn:
     short = {"numpy": "np"}.get(library, library)
-    got, action = f"{short}.{name} of a traced value", f"write {in_place('x', name)}"
-    _refuse(library, got, "a function of vertexrt", action)
+    got, action = f"{short}.{name} of a traced value", f"write {replacement('x', name)}"
+    refuse(library, got, "a function of vertexrt", action)
 
 
 def refused(symbol: str, action: str) -> Callable[..., NoReturn]:
     """Make the method of an operator that F does not have."""
 
-    def refuse(self: Operators, *others: object) -> NoReturn:
-        _refuse(symbol, f"{symbol} of a traced value", "an operation of vertexrt", action)
+    def method(self: Operators, *others: object) -> NoReturn:
+        refuse(symbol, f"{symbol} of a traced value", "an operation of vertexrt", action)
 
-    return refuse
+    return method
 
 
 Method = Callable[["Operators", Operand], "Value"]
@@ -127,7 +123,7 @@ class Operators:
         """Return the power of a number that is known: whole ones of any base, others of x > 0."""
         if not isinstance(exponent, (int, float, np.integer, np.floating)):
             action = "write vrt.exp(y * vrt.log(x))"
-            _refuse("pow", f"exponent is a {type(exponent).__name__}", "a number", action)
+            refuse("pow", f"exponent is a {type(exponent).__name__}", "a number", action)
         number, b = self._builder().number(exponent), self._builder()
         if number == int(number) and abs(number) <= MOST_POWER:
             found = _whole_power(b, self, abs(int(number)))
@@ -155,7 +151,7 @@ class Operators:
             )
         elif right == 2:
             action = "write w.T @ x"
-        _refuse(
+        refuse(
             "matmul",
             f"a left operand that is a traced value ({self!r})",
             "a vrt.Parameter of shape [M, N] times a vector of shape [N]",
@@ -163,7 +159,7 @@ class Operators:
         )
 
     def __rmatmul__(self, other: Operand) -> Value:
-        _refuse(
+        refuse(
             "matmul",
             f"a left operand of type {type(other).__name__}",
             "a vrt.Parameter of shape [M, N] times a vector of shape [N]",
@@ -171,7 +167,7 @@ class Operators:
         )
 
     def __bool__(self) -> bool:
-        _refuse(
+        refuse(
             "trace",
             "the truth of a traced value was asked for",
             "F is declared once, for all vertices, so it cannot branch on values",
@@ -180,7 +176,7 @@ class Operators:
         )
 
     def __iter__(self) -> NoReturn:
-        _refuse(
+        refuse(
             "trace",
             "a traced value is iterated over",
             "an operation on the whole value",
@@ -213,11 +209,11 @@ class Operators:
                 "trace",
                 f".{name} of a traced value at {user_line()}",
                 "a function of vertexrt: values have a shape and no methods",
-                f"write {in_place('x', name)}",
+                f"write {replacement('x', name)}",
             )
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
-        _refuse(
+        refuse(
             "numpy",
             "a traced value is made an array",
             "a function of vertexrt: F is traced, there are no numbers yet",
@@ -287,9 +283,9 @@ class Value(Operators):
             named = self.builder.one_hot(index, self.shape[0])
             return self.builder.emit("reduce_sum", self.builder.emit("where", named, self, 0.0))
         if len(self.shape) != 1 or not is_plain(key):
-            raise TraceError.at(
+            refuse(
                 "slice",
-                f"{key!r} of a value of shape {list(self.shape)}, at {user_line()}",
+                f"{key!r} of a value of shape {list(self.shape)}",
                 "a step-1 slice, a number or an integer pull, of a vector",
                 "write x[a:b] or x[k] of a vector; vrt.stack(x[0], x[2]) picks elements",
             )
@@ -297,7 +293,7 @@ class Value(Operators):
         if not isinstance(key, slice):
             if not -length <= key < length:
                 got, expected = f"element {key} of {length}", f"0 to {length - 1}, or from the end"
-                _refuse("slice", got, expected, "correct the number, or the size of the vector")
+                refuse("slice", got, expected, "correct the number, or the size of the vector")
             return self.builder.emit("slice", self, start=range(length)[key], shape=())
         start, stop, _ = key.indices(length)
         return self.builder.emit("slice", self, start=start, shape=(stop - start,))
@@ -390,9 +386,9 @@ class Builder:
         Raises: TraceError with the user's line, when shapes do not fit.
         """
         if self.closed:
-            raise TraceError.at(
+            refuse(
                 "trace",
-                f"{op} of a value that outlived its forward(), at {user_line()}",
+                f"{op} of a value that outlived its forward()",
                 "values are used inside the forward() that made them",
                 "move the expression into forward(), or push the value",
             )
@@ -436,9 +432,9 @@ class Builder:
         """
         found = {self.relation_of(v) for v in values if v.type.domain == Domain.EDGE}
         if self.where is None and len(found) > 1:
-            raise TraceError.at(
+            refuse(
                 op,
-                f"values per child of two relations, at {user_line()}",
+                "values per child of two relations,",
                 "values per child of one relation: others have other children",
                 "reduce them first, each by vrt.sum, vrt.max or vrt.mean",
             )
@@ -477,17 +473,17 @@ class Builder:
                     "vrt.Parameter(shape, lambda shape, random: array, trainable=False); what "
                     "differs by vertex is pulled: self.pull(name, shape)"
                 )
-            raise TraceError.at(
+            refuse(
                 "trace",
-                f"an operand is a {type(x).__name__}{what} at {user_line()}",
+                f"an operand is a {type(x).__name__}{what}",
                 "a traced value, a vrt.Parameter or a number",
                 action,
             )
         value = array.item()
         if not math.isfinite(value):
-            raise TraceError.at(
+            refuse(
                 "trace",
-                f"an operand is {value} at {user_line()}",
+                f"an operand is {value}",
                 "a finite number",
                 "write a large one, such as -1e30, to leave something out of a softmax",
             )
@@ -511,9 +507,9 @@ class Builder:
                 attrs=attributes({**dict(node.attrs), "dtype": "int", "auto": False}),
             )
             if any(x.index in n.inputs for n in self.nodes):
-                raise TraceError.at(
+                refuse(
                     "pull",
-                    f"{node['name']!r} is used as a number and as an index, at {user_line()}",
+                    f"{node['name']!r} is used as a number and as an index",
                     "one of the two",
                     "pull two arrays, or write pull_index(name)",
                 )
@@ -526,7 +522,7 @@ class Builder:
         Raises: TraceError, when they are no matrix and index.
         """
         if len(table.shape) > 2:
-            _refuse(
+            refuse(
                 "embed",
                 f"a row of a value of shape {list(table.shape)}",
                 "a parameter of shape [N, E] to look up in",
@@ -534,7 +530,7 @@ class Builder:
                 "number",
             )
         if index.node.op == "const":
-            _refuse("embed", "an index that is a plain number", "an integer pull", "write w[k]")
+            refuse("embed", "an index that is a plain number", "an integer pull", "write w[k]")
         row, node = self.as_index(index), table.node
         part = node.op == "param" and node.has("start")
         if len(table.shape) == 2 and (is_computed(row) or (part and row.type.dtype == "int")):
@@ -551,9 +547,9 @@ class Builder:
         if found.type.dtype == "int":
             found = self.emit("real", found, bound=size)
         elif not is_computed(found):
-            raise TraceError.at(
+            refuse(
                 "index",
-                f"an index that is {found!r} at {user_line()}",
+                f"an index that is {found!r}",
                 "an integer pull, or a number that is computed",
                 "write pull_index(name), or vrt.argmax(x)",
             )
@@ -562,9 +558,9 @@ class Builder:
     def _whole(self, number: float) -> Value:
         """Append an integer constant."""
         if number != int(number) or abs(number) > MOST_INT:
-            raise TraceError.at(
+            refuse(
                 "compare",
-                f"an integer pull and {number} at {user_line()}",
+                f"an integer pull and {number}",
                 "a whole number of 32 bits",
                 "compare integers, or declare pull(name, dtype='float')",
             )

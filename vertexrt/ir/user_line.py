@@ -5,7 +5,9 @@ from __future__ import annotations
 import linecache
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+from vertexrt.errors import TraceError
 
 PACKAGE = str(Path(__file__).resolve().parents[1])
 
@@ -22,3 +24,8 @@ def user_line() -> str:
             return f"{Path(name).name}:{frame.f_lineno}: {text}"
         frame = frame.f_back
     return ""
+
+
+def refuse(where: str, got: str, expected: str, action: str) -> NoReturn:
+    """Refuse what is written in the user's line. Raises: TraceError, which names it."""
+    raise TraceError.at(where, f"{got} at {user_line()}", expected, action)

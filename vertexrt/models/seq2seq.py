@@ -106,7 +106,7 @@ class Seq2Seq(vrt.Model):
         """
         words = batch.of_type("encoder")
         sizes = np.bincount(batch.graph_of[words])
-        hidden = net.parameters["encoder.key"].shape[:1]
+        hidden = net.program.params["encoder.key"][:1]
         none = vrt.Rows(np.zeros((1, *hidden)), np.full(batch.num_vertices, -1))
         empty = batch.with_pulls(dict.fromkeys(("source", "source_key", "h"), none))
         read = net(empty, outputs=("read", "key"), vertices=words, arrays="device")

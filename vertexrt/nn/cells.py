@@ -33,8 +33,10 @@ from vertexrt.api.vertex_function import State
 from vertexrt.checks import is_real, is_whole
 from vertexrt.errors import TraceError
 from vertexrt.ir.builder import MOST_INT, Value
+from vertexrt.ir.user_line import refuse
 
 Operand = Any  # Value | Parameter | float
+NONLINEARITIES = {"tanh": tanh, "relu": relu}  # of an RNN
 LEAST = 1e-30  # below what a normaliser of an sLSTM can be
 
 
@@ -183,8 +185,7 @@ class RNNCell(_Gates):
         self, input_size: int, hidden_size: int, bias: bool = True, nonlinearity: str = "tanh"
     ) -> None:
         super().__init__(input_size, hidden_size, 1, bias)
-        known = {"tanh": tanh, "relu": relu}
-        if not isinstance(nonlinearity, str) or nonlinearity not in known:
+        if not isinstance(nonlinearity, str) or nonlinearity not in NONLINEARITIES:
             raise TraceError.at(
                 "RNNCell",
                 f"nonlinearity is {nonlinearity!r:.60}",
@@ -195,8 +196,7 @@ class RNNCell(_Gates):
 
     def __call__(self, x: Operand, h: Operand) -> Value:
         """Return the next h."""
-        total = self._of_both(x, h)
-        return tanh(total) if self.nonlinearity == "tanh" else relu(total)
+        return NONLINEARITIES[self.nonlinearity](self._of_both(x, h))
 
 
 class LSTMCell(_Gates):
@@ -402,7 +402,7 @@ class NaryTreeLSTMCell(Cell):
         Raises: TraceError, when there are more or fewer than slots.
         """
         if len(children) != len(self.weight_hh):
-            raise TraceError.at(
+            refuse(
                 "NaryTreeLSTMCell",
                 f"{len(children)} children",
                 f"(h, c) of each of {len(self.weight_hh)} slots",

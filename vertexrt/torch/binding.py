@@ -23,9 +23,8 @@ from vertexrt.api.network import Network
 from vertexrt.engine.devices import module_of
 from vertexrt.engine.host import HostExecutor
 from vertexrt.engine.model import CompiledModel
-from vertexrt.engine.variant import CompileOptions
+from vertexrt.engine.variant import CompileOptions, draws_numbers
 from vertexrt.errors import UsageError
-from vertexrt.ir.ops import OPS
 from vertexrt.ir.program import Program
 from vertexrt.torch.tensors import DTYPES, OF_NUMPY, DeviceTensors, HostTensors, tensor_of
 
@@ -140,7 +139,7 @@ class BoundNetwork:
         self._frozen = [k for k, name in enumerate(self.names) if name not in self.trained]
         self.own = self.lent()
         self._at = _addresses(self.own)
-        self.draws = any(OPS[node.op].draws for node in program.nodes)
+        self.draws = draws_numbers(program)
         pushes = [program.nodes[k] for k in program.find("push")]
         self.push_shapes = {push["name"]: tuple(push["shape"]) for push in pushes}
         self.pulls = {pull.source for pull in program.pulls}
