@@ -187,13 +187,18 @@ def straight_through(x: Any, value: Any) -> Value:
 # Losses.
 
 
-def cross_entropy(logits: Any, label: Value, label_smoothing: float = 0.0) -> Value:
+def cross_entropy(
+    logits: Any, label: Value, label_smoothing: float = 0.0, weights: Any = None
+) -> Value:
     """Return PyTorch's, 0 where the label is absent."""
     if label.index < 0:
         return lift(0.0)
-    target = torch.tensor(label.index)
+    t, target = lift(logits).t, torch.tensor(label.index)
+    weight = None if weights is None else torch.tensor(weights, dtype=t.dtype)
     return Value(
-        torch.nn.functional.cross_entropy(lift(logits).t, target, label_smoothing=label_smoothing)
+        torch.nn.functional.cross_entropy(  # "mean" would divide by the weight of the label
+            t, target, weight, reduction="sum", label_smoothing=label_smoothing
+        )
     )
 
 

@@ -28,7 +28,7 @@ TEXTS = {
     "add": "{0} + {1}",
     "sub": "{0} - {1}",
     "mul": "{0} * {1}",
-    "smoothed": "vrt.losses.cross_entropy({0}, {1}, {2})",
+    "smoothed": "vrt.losses.cross_entropy({0}, {1}, {2}, weights={3})",
     "div": "{0} / {1}",
     "floordiv": "{0} // {1}",
     "mod": "{0} % {1}",

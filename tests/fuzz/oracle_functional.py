@@ -184,14 +184,20 @@ def argmax(x: Operand) -> Value:
     return Value(v.tape, exact(index[:, 0].astype(float)), (), v.children)
 
 
-def cross_entropy(logits: Operand, label: Value, label_smoothing: float = 0.0) -> Value:
-    """Return -log softmax(logits)[label]; 0 where the label is absent."""
+def cross_entropy(
+    logits: Operand,
+    label: Value,
+    label_smoothing: float = 0.0,
+    weights: Sequence[float] | None = None,
+) -> Value:
+    """Return -log softmax(logits)[label], each class by its weight; 0 where the label is absent."""
     v = lift(logits)
-    number = whole(label)
-    if not 0 <= number < v.shape[0]:
+    number, count = whole(label), v.shape[0]
+    if not 0 <= number < count:
         return sum(v * 0.0)
-    every = logsumexp(v) - sum(v) / float(v.shape[0])
-    return (1.0 - label_smoothing) * (logsumexp(v) - v[number]) + label_smoothing * every
+    each = [(logsumexp(v) - v[k]) * float(weights[k] if weights else 1.0) for k in range(count)]
+    every = builtins.sum(each[1:], start=each[0]) / float(count)
+    return (1.0 - label_smoothing) * each[number] + label_smoothing * every
 
 
 def multi_margin_loss(scores: Operand, label: Value, margin: float = 1.0) -> Value:

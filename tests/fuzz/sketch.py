@@ -392,6 +392,12 @@ class Sketch:
         label = self.index(self.length(logits))
         bound = 2.0 * self.bound(logits) + math.log(self.length(logits))
         if self.chance(0.15):
-            return self.emit("smoothed", (logits, label), ValueType(()), bound, (0.125,))
+            weights = self.pick(
+                (None, tuple(self.rng.integers(0, 3, self.length(logits)).tolist()))
+            )
+            share = self.pick((0.0, 0.125))
+            return self.emit(
+                "smoothed", (logits, label), ValueType(()), 2 * bound, (share, weights)
+            )
         op = "cross_entropy" if self.chance(0.8) else "multi_margin_loss"
         return self.emit(op, (logits, label), ValueType(()), bound + 1.0)

@@ -114,7 +114,7 @@ def prepare(
                 variant.vertex_facts(),
                 variant.ready().programs,
             )
-        made = MemoryPlan(*plan), with_loss, graph, starts_of(batch)[0]
+        made: tuple[Any, ...] = MemoryPlan(*plan), with_loss, graph, starts_of(batch)[0]
         layout = BatchLayout(*schedule, *launches, *made)
         if key is not None and variant.layouts.known.has_come(key):
             layout.came_again = True
