@@ -138,7 +138,7 @@ def test_what_is_decided_says_from_how_many_rows_a_weight_is_transposed() -> Non
     assert "transposed" not in str(choose(shape._replace(form="d W"), FIXED))
 
 
-def test_a_table_that_says_blas_makes_it_blas_and_results_agree(cache_folder: Path) -> None:
+def test_a_table_that_says_blas_makes_it_blas_and_results_agree(choices_folder: Path) -> None:
     keep(0.5)
     by_table, by_blas = (network(Passes(products=way)) for way in (TIMED, BLAS))
     by_tiles = network(Passes(products=FIXED))
@@ -158,7 +158,7 @@ def test_a_table_that_says_blas_makes_it_blas_and_results_agree(cache_folder: Pa
     )
 
 
-def test_blas_is_kept_to_a_thread_only_where_it_is_called(cache_folder: Path) -> None:
+def test_blas_is_kept_to_a_thread_only_where_it_is_called(choices_folder: Path) -> None:
     keep(2.0)
     runs = [
         net.executor.model.prepare(Use(frozenset({"loss"}), loss=True), batch())
@@ -181,7 +181,7 @@ class TwoRows(vrt.VertexFunction):
         self.push("z", one * other)
 
 
-def test_a_product_of_two_rows_a_vertex_calls_blas_in_smaller_launches(cache_folder: Path) -> None:
+def test_a_product_of_two_rows_a_vertex_calls_blas_in_smaller_launches(choices_folder: Path) -> None:
     shape = ProductShape("x W^T", "float", HIDDEN, HIDDEN)
     entries.write(KIND, entry_name(shape), b"", {1: 2.0, 4: 2.0, 16: 2.0, 64: 0.5, 256: 0.5})
     assert choose(shape, TIMED).rows == 32
@@ -192,7 +192,7 @@ def test_a_product_of_two_rows_a_vertex_calls_blas_in_smaller_launches(cache_fol
     assert cast("HostExecutable", run.ready.executable).blas_above == 16
 
 
-def test_a_table_that_says_tiles_stays_with_them(cache_folder: Path) -> None:
+def test_a_table_that_says_tiles_stays_with_them(choices_folder: Path) -> None:
     keep(2.0)
     assert choose(SHAPES[0], TIMED).rows == (ANY_ROWS if WIDE else max(ROWS))
     assert choose(SHAPES[0], BLAS).rows == 0
@@ -204,7 +204,7 @@ def test_tiles_make_products_of_any_width() -> None:
     assert choose(odd, FIXED).rows == fixed_rows(odd, register_size()) > 0
 
 
-def test_a_damaged_table_is_timed_again(cache_folder: Path) -> None:
+def test_a_damaged_table_is_timed_again(choices_folder: Path) -> None:
     path = entries.write(KIND, entry_name(SHAPES[0]), b"", dict.fromkeys(ROWS, 0.5))
     path.write_bytes(path.read_bytes()[:-40] + bytes(40))
     ratios = ratios_of(SHAPES[0])
@@ -229,9 +229,9 @@ def test_what_cannot_be_kept_is_not_timed(
     folders.forget()
 
 
-def test_small_products_are_not_timed(cache_folder: Path) -> None:
+def test_small_products_are_not_timed(choices_folder: Path) -> None:
     assert ratios_of(ProductShape("x W^T", "float", 64, 64)) == {}
-    assert not (cache_folder / KIND).exists()
+    assert not (choices_folder / KIND).exists()
 
 
 def test_timing_a_layer_takes_much_less_than_a_second() -> None:
@@ -264,13 +264,13 @@ print(hashlib.sha256(b"".join(parts)).hexdigest())
 """
 
 
-def test_bits_do_not_depend_on_timings(cache_folder: Path) -> None:
+def test_bits_do_not_depend_on_timings(choices_folder: Path) -> None:
     """Nothing is timed unless it is asked for: a seed gives the same bits with empty caches."""
     network().step(batch(), vrt.Adagrad(0.1))
-    assert not (cache_folder / KIND).exists()
+    assert not (choices_folder / KIND).exists()
 
 
-def test_two_processes_have_the_same_bits(cache_folder: Path) -> None:
+def test_two_processes_have_the_same_bits(choices_folder: Path) -> None:
     """The first times the table, the second reads it."""
     made = [
         subprocess.run(
@@ -279,5 +279,5 @@ def test_two_processes_have_the_same_bits(cache_folder: Path) -> None:
         ).stdout
         for _ in range(2)
     ]  # fmt: skip
-    assert len(list((cache_folder / KIND).iterdir())) == len(SHAPES)
+    assert len(list((choices_folder / KIND).iterdir())) == len(SHAPES)
     assert made[0] == made[1] != ""
