@@ -307,6 +307,8 @@ def main() -> None:
             files = options.record or [path.relative_to(checkout).as_posix() for path in every]
             list(pool.map(functools.partial(record, place), files))
             return
+        if not any((place / "coverage").iterdir()):
+            parser.error(f"nothing is recorded of {head[:12]}; a recording; give --record first")
         options.out.touch()
         done = {json.loads(line)["number"] for line in options.out.open(encoding="utf-8")}
         drawn = draw(checkout, options.count, options.seed)

@@ -181,7 +181,9 @@ class TwoRows(vrt.VertexFunction):
         self.push("z", one * other)
 
 
-def test_a_product_of_two_rows_a_vertex_calls_blas_in_smaller_launches(choices_folder: Path) -> None:
+def test_a_product_of_two_rows_a_vertex_calls_blas_in_smaller_launches(
+    choices_folder: Path,
+) -> None:
     shape = ProductShape("x W^T", "float", HIDDEN, HIDDEN)
     entries.write(KIND, entry_name(shape), b"", {1: 2.0, 4: 2.0, 16: 2.0, 64: 0.5, 256: 0.5})
     assert choose(shape, TIMED).rows == 32
