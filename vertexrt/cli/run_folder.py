@@ -39,7 +39,7 @@ import numpy as np
 
 from vertexrt.api.json_record import JsonRecord, parse_json
 from vertexrt.api.optimizer import LARGEST_COUNT
-from vertexrt.cli.measures import MEASURES, PER_CENT, Totals, better, counted, in_table, table_of
+from vertexrt.cli.measures import MEASURES, PER_CENT, Totals, better, counted, in_words, table_of
 from vertexrt.cli.options import CONFIG_NAME, SPLITS, TASKS
 from vertexrt.errors import CheckpointError, UsageError, from_system
 from vertexrt.pictures import HOW_TO_DRAW, can_draw, figure
@@ -527,11 +527,10 @@ def best_of(lines: Iterable[Line], measure: str) -> Line:
     """Return the line of dev with the best value of a measure, as training judges; else {}."""
     best = Line()
     for line in lines:
-        before = (best[measure], best["loss"]) if best else None
         value, loss = line.get(measure), line.get("loss")
         if line["split"] != "dev" or value is None or loss is None:
             continue
-        if better(measure, (value, loss), before):
+        if better(measure, (value, loss), (best.get(measure), best.get("loss"))):
             best = line
     return best
 
@@ -578,8 +577,8 @@ def runs(given: Namespace) -> int:
                 "data": Path(options.text("data")).name,
                 "epochs": str(max((line["epoch"] for line in lines), default=0)),
                 "best": str(best.get("epoch", "")),
-                **in_table(best, "dev ", ("loss", measure)),
-                **in_table(test, "test ", ("loss", measure)),
+                **in_words(best, ("loss", measure), "dev "),
+                **in_words(test, ("loss", measure), "test "),
             }
         )
     print(table_of(rows) if rows else f"no run in {folder}")

@@ -9,9 +9,8 @@ import math
 import os
 import shlex
 from argparse import Namespace
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import reduce
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any, NamedTuple, Self
@@ -26,7 +25,7 @@ from vertexrt.api.json_record import JsonRecord
 from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer, Rate
 from vertexrt.cache import notes
 from vertexrt.cli.interrupt import Interrupt
-from vertexrt.cli.measures import Count, Totals, classes_of, confusion, sums_of
+from vertexrt.cli.measures import Count, Totals, classes_of, confusion, count, sums_of
 from vertexrt.cli.options import (
     NEUTRAL,
     OPTIMIZERS,
@@ -123,9 +122,9 @@ class RunOptions:
         shape, reading = found.pop("shape"), found.pop("reading")
         if "target" in reading:
             reading["label"] = reading.pop("target")
-        flags = {name: shape.pop(name) for name in SHAPE if name in shape}
         found |= {name: reading[name] for name in READING if name in reading}
-        found |= {**flags, "set": shape}
+        found |= {name: shape.pop(name) for name in SHAPE if name in shape}
+        found["set"] = shape
         return {name: value for name, value in found.items() if value is not None}
 
     @classmethod
@@ -141,18 +140,17 @@ class RunOptions:
             "task": stored.text("task", (spec.task,) if spec else TASKS),
             "format": stored.text("format", formats_of(spec) if spec else FORMATS),
         }
-        reading, shape = stored.record("reading"), stored.record("shape")
-        value = SettingValue().stored
-        known = {*READING, *OF_MODELS} & {*FORMATS[found["format"]].options}
-        given = [name for name in reading.unread() if name in known]
-        found["reading"] = {name: value(reading, name) for name in given}
-        if type(found["reading"].get("binary", True)) is not bool:
-            reading.refuse("binary", "true or false")
-        given = shape.unread()
+        readable = {*READING, *OF_MODELS} & {*FORMATS[found["format"]].options}
+        owners = {"reading": ((), readable), "shape": ((), None)}
         if spec is not None:
-            known = {*spec.arguments()}
-            given = [*spec.options, *(n for n in given if n in known and n not in spec.options)]
-        found["shape"] = {name: value(shape, name) for name in given}
+            owners["shape"] = spec.options, spec.arguments()
+        for part, (needed, known) in owners.items():
+            inner = stored.record(part)
+            given = dict.fromkeys([*needed, *inner.unread()])
+            found[part] = {name: SettingValue().stored(inner, name) for name in given}
+            inner.end(known)
+        if "binary" in found["reading"]:
+            stored.record("reading").flag("binary")
         for name, row in RECORDED.items():
             if name not in found and row.takes is not None:
                 none = row.optional and stored.null(name)
@@ -221,9 +219,10 @@ def resolve(given: Namespace) -> RunOptions:
     spec = model_of(given)
     asked = {name: value for name, value in vars(given).items() if value is not None}
     defaults = {**NEUTRAL, **spec.train}
-    _require_fitting(asked, spec, asked.get("optimizer", defaults["optimizer"]))
-    if asked.get("optimizer", defaults["optimizer"]) != defaults["optimizer"]:
-        defaults["lr"] = OPTIMIZERS[asked["optimizer"]].lr  # it is not the model's own
+    optimizer = asked.get("optimizer", defaults["optimizer"])
+    _require_fitting(asked, spec, optimizer)
+    if optimizer != defaults["optimizer"]:
+        defaults["lr"] = OPTIMIZERS[optimizer].lr  # it is not the model's own
     chosen: Fields = {name: asked.get(name, defaults.get(name)) for name in RECORDED}
     # Kept, since a run repeats with the same number: as many whole groups as there is room for.
     processors = given.processors or 1
@@ -257,12 +256,6 @@ def resolve(given: Namespace) -> RunOptions:
 
 def _require_fitting(asked: Mapping[str, Any], spec: ModelSpec, optimizer: str) -> None:
     """Refuse options that the model, its task or the optimizer would ignore."""
-    known: dict[str, tuple[str, Collection[str], str]] = {}  # by option: owner, its options
-    has = "its options are " + ", ".join(spec.options)
-    known |= dict.fromkeys(SHAPE, (spec.name, spec.arguments(), has))
-    reads = f"its data are {spec.format}"
-    known |= dict.fromkeys(READING, (spec.name, FORMATS[spec.format].options, reads))
-    known["class_weights"] = (spec.name, spec.arguments(), "an argument class_weights of its class")
     measures = ("loss", *TASKS[spec.task].measures)
     if asked.get("metric", "loss") not in measures:
         raise UsageError.at(
@@ -271,15 +264,22 @@ def _require_fitting(asked: Mapping[str, Any], spec: ModelSpec, optimizer: str) 
             f"the task {spec.task} has {', '.join(measures)}",
             "Name one of these",
         )
-    if asked.get("momentum"):
-        belongs = f"it belongs to {', '.join(WITH_MOMENTUM)}"
-        known["momentum"] = (optimizer, OPTIMIZERS[optimizer].names(), belongs)
-    for name, (owner, options, expected) in known.items():
-        if name in asked and name not in options:
-            flag = "--" + name.replace("_", "-")
-            raise UsageError.at(
-                owner, f"got {flag}, which {owner} does not have", expected, "Leave it out"
-            )
+    own, has = spec.arguments(), "its options are " + ", ".join(spec.options)
+    weights = "an argument class_weights of its class"
+    belongs = f"it belongs to {', '.join(WITH_MOMENTUM)}"
+    moved = ("momentum",) if asked.get("momentum") else ()
+    for flags, owner, options, expected in (
+        (SHAPE, spec.name, own, has),
+        (READING, spec.name, FORMATS[spec.format].options, f"its data are {spec.format}"),
+        (("class_weights",), spec.name, own, weights),
+        (moved, optimizer, OPTIMIZERS[optimizer].names(), belongs),
+    ):
+        for name in flags:
+            if name in asked and name not in options:
+                flag = "--" + name.replace("_", "-")
+                raise UsageError.at(
+                    owner, f"got {flag}, which {owner} does not have", expected, "Leave it out"
+                )
 
 
 def resume(given: Namespace, stored: RunOptions, run: str) -> RunOptions:
@@ -312,8 +312,7 @@ def resume(given: Namespace, stored: RunOptions, run: str) -> RunOptions:
             "a run goes on in its own folder",
             "Leave --out out",
         )
-    reading = {"label": stored.reading.get("target"), **stored.reading}
-    before = {"run": asdict(stored), "model": stored.shape, "format": reading}
+    before = stored.as_given()
     may = [row.word for row in options_of("train") if row.changes]
     for row in options_of("train"):
         name, value = row.name, getattr(given, row.name)
@@ -322,7 +321,7 @@ def resume(given: Namespace, stored: RunOptions, run: str) -> RunOptions:
         if row.changes:
             changed[name] = data_name(value) if name == "data" else value
             continue
-        was = before[row.of].get(name)
+        was = before.get(name)
         if value == "balanced" and was is not None:
             was = was.partition(":")[0]
         if name == "set":
@@ -386,7 +385,6 @@ class RunSession(NamedTuple):
     """A compiled model, and the data that it is trained on or evaluated with."""
 
     options: RunOptions
-    spec: ModelSpec
     dataset: Dataset
     net: vrt.Network
 
@@ -402,7 +400,6 @@ def open_session(options: RunOptions) -> RunSession:
     Raises: UsageError, for an unknown name; DataError, when the data cannot be read or a split that
         training needs is empty.
     """
-    spec = find(options.model, options.task, options.format)
     dataset = load_data(options.data, format=options.format, **options.reading)
     for split in dataset.splits.keys() & {"train", "dev"}:
         require_graphs(dataset, split)
@@ -420,7 +417,7 @@ def open_session(options: RunOptions) -> RunSession:
         weights = len(label) / (len(count) * np.maximum(count, 1))
         numbers = ",".join(f"{each:.6g}" for each in weights)
         options = replace(options, class_weights=f"balanced:{numbers}")
-    return RunSession(options, spec, dataset, compile_model(options, spec, dataset))
+    return RunSession(options, dataset, compile_model(options, dataset))
 
 
 def require_task(session: RunSession) -> None:
@@ -433,7 +430,7 @@ def require_task(session: RunSession) -> None:
         if push not in pushes:
             raise UsageError.at(
                 "--task",
-                f"{session.spec.title} pushes {', '.join(pushes)}",
+                f"{spec_of(session.options).title} pushes {', '.join(pushes)}",
                 f"the task {task.name} reads {' and '.join(task.pushes)}",
                 "Push it, or name another task",
             )
@@ -458,14 +455,19 @@ def require_graphs(dataset: Dataset, split: str) -> None:
         )
 
 
-def compile_model(options: RunOptions, spec: ModelSpec, dataset: Dataset) -> vrt.Network:
+def spec_of(options: RunOptions) -> ModelSpec:
+    """Find the model of a run."""
+    return find(options.model, options.task, options.format)
+
+
+def compile_model(options: RunOptions, dataset: Dataset) -> vrt.Network:
     """Build the vertex function for a data set and compile it."""
     weights: Fields = {}
     if options.class_weights:
         numbers = options.class_weights.removeprefix("balanced:").split(",")
         weights["class_weights"] = tuple(float(number) for number in numbers)
     return vrt.compile(
-        spec.build(dataset, **options.shape, **weights),
+        spec_of(options).build(dataset, **options.shape, **weights),
         device=options.device,
         engine=options.engine,
         dtype=options.dtype,
@@ -663,9 +665,7 @@ def save(
         "state": asdict(state),
         "random": session.net.state()["random"],
         "data": asdict(fingerprint(session.dataset)),
-        "vocabularies": {
-            name: list(known.words) for name, known in session.dataset.vocabularies.items()
-        },
+        "vocabularies": {name: known.words for name, known in session.dataset.vocabularies.items()},
         "reals": real_pulls(session.dataset.splits["train"]),
     }
     vrt.save_checkpoint(path, session.net, optimizer, meta, average)
@@ -813,24 +813,23 @@ def warm_up(session: RunSession, optimizer: Optimizer) -> None:
         graphs if carried is None else carried.put(graphs)
         for graphs in (splits["train"], splits.get("dev", splits["train"]))
     )
-    graphs, evaluated = session.options.batch_size, carried.shapes if carried else ()
-    session.net.warm(train, optimizer, outputs=pushes_of_steps(session, carried), graphs=graphs)
-    outputs = (*session.task.pushes, *evaluated)
+    graphs, steps = session.options.batch_size, pushes_of_steps(session, carried)
+    session.net.warm(train, optimizer, outputs=steps, graphs=graphs)
+    outputs = (*session.task.pushes, *(carried.shapes if carried else ()))
     session.net.warm(dev, outputs=outputs, graphs=max(graphs, EVALUATION_BATCH))
 
 
 def training_loader(session: RunSession, carried: CarriedState | None) -> Loader:
     """Return the minibatches that a run trains on; the same for the same options."""
-    options = session.options
-    graphs = session.dataset.splits["train"]
-    if carried is not None:
-        return _streams(graphs, options.batch_size, carried)
-    return Loader(graphs, options.batch_size, bucket=options.window, seed=options.seed)
+    options, graphs = session.options, session.dataset.splits["train"]
+    order: Fields = {"bucket": options.window, "seed": options.seed}
+    return _loader(graphs, options.batch_size, carried, **order)
 
 
-def _streams(graphs: GraphBatch, size: int, carried: CarriedState) -> Loader:
-    """Return minibatches in the order of the text, from its beginning."""
-    carried.restart()
+def _loader(graphs: GraphBatch, size: int, carried: CarriedState | None, **order: Any) -> Loader:
+    if carried is None:
+        return Loader(graphs, size, **order)
+    carried.restart()  # the order is that of the text, from its beginning
     return Loader(graphs, size, shuffle=False, prepare=carried.put)
 
 
@@ -852,19 +851,21 @@ def evaluate(
     """
     interrupt, group = interrupt or Interrupt(), group or ProcessGroup()
     net, task, carried = session.net, session.task, carried_state(session)
-    graphs, trained_with = session.dataset.splits[split], session.options.batch_size
+    dataset, size = session.dataset, session.options.batch_size
+    # What is carried comes from the minibatch before: every process evaluates all, and states stay
+    # on the device.
+    several, wanted, arrays = group, task.pushes, "numpy"
     if carried is None:
-        size = batch_size or max(trained_with, EVALUATION_BATCH)
-        loader = Loader(graphs, size, shuffle=False, bucket=EVALUATION_WINDOW)
-        several, wanted, draws = group, task.pushes, bool(net.program.find("uniform"))
-    else:  # what is carried comes from the minibatch before: every process evaluates all
-        loader = _streams(graphs, trained_with, carried)
-        several, wanted, draws = ProcessGroup(), (*task.pushes, *carried.shapes), False
-    arrays = "numpy" if carried is None else "device"  # states stay there
+        size = batch_size or max(size, EVALUATION_BATCH)
+    else:
+        several, wanted, arrays = ProcessGroup(), (*task.pushes, *carried.shapes), "device"
+    order: Fields = {"shuffle": False, "bucket": EVALUATION_WINDOW}
+    loader = _loader(dataset.splits[split], size, carried, **order)
+    draws = several.size > 1 and net.program.find("uniform")
     random = net.state()["random"] if draws else {}
-    start, count, names = running_time(), len(loader), sums_of(task)
-    table = np.zeros((-(-count // several.size), 2 + len(names)))  # what each minibatch adds
-    classes = session.dataset.classes if task.name == "classification" else 0
+    start, batches, names = running_time(), len(loader), sums_of(task)
+    table = np.zeros((-(-batches // several.size), 2 + len(names)))  # what each minibatch adds
+    classes = dataset.classes if task.name == "classification" else 0
     classes = classes if classes <= MOST_CLASSES else 0
     cells = np.zeros((2, classes, classes + 1))  # of roots, and of all vertices
     for number, batch in enumerate(loader):
@@ -875,15 +876,14 @@ def evaluate(
             if carried is not None:
                 carried.keep(batch, pushed)
             loss = float(pushed["loss"].sum(dtype=np.float64))
-            part = Totals()
-            part.add(task, batch, pushed, loss, session.dataset.labels)
+            sums = count(task, batch, pushed, dataset.labels)
+            counts = [sums.get(name, 0.0) for name in names]
+            table[number // several.size] = loss, batch.num_graphs, *counts
             label = classes_of(batch.pulls.get(task.label))
             if classes and label is not None:
-                answer, roots = np.asarray(pushed[task.answer]), batch.roots
-                cells[0] += confusion(label[roots], answer[roots], classes)
-                cells[1] += confusion(label, answer, classes)
-            sums = [part.sums.get(name, 0.0) for name in names]
-            table[number // several.size] = part.loss, part.graphs, *sums
+                answer = np.asarray(pushed[task.answer])
+                for at, found in zip((batch.roots, slice(None)), cells, strict=True):
+                    found += confusion(label[at], answer[at], classes)
         elif draws:  # of a minibatch that another process evaluates: they count
             net.load_state({"random": {**random, "draws": random["draws"] + number + 1}})
     seconds = running_time() - start
@@ -891,7 +891,8 @@ def evaluate(
     if group.signal:
         return None
     # Added up in the order of the minibatches, so that sums are those of one process, bit for bit.
-    rows = several.gather(table).swapaxes(0, 1).reshape(-1, table.shape[1])[:count]
-    loss, graphs, *sums = reduce(np.add, rows).tolist()
-    counted = several.gather(cells).sum(axis=0).astype(np.int64) if classes else None
-    return Totals(loss, int(graphs), seconds, dict(zip(names, sums, strict=True)), counted)
+    rows = several.gather(table).swapaxes(0, 1).reshape(-1, table.shape[1])[:batches]
+    loss, graphs, *values = np.cumsum(rows, axis=0)[-1].tolist()
+    found = several.gather(cells).sum(axis=0).astype(np.int64)
+    counted = dict(zip(("roots", "vertices"), found, strict=True)) if classes else None
+    return Totals(loss, int(graphs), seconds, dict(zip(names, values, strict=True)), counted)
