@@ -11,7 +11,6 @@ DIR/README.md           the card, which is not read back
 No path of the machine that wrote it is in it.
 """
 
-import json
 import os
 import re
 import shlex
@@ -33,7 +32,7 @@ from vertexrt.bench.record import aligned
 from vertexrt.cli.interrupt import say
 from vertexrt.cli.measures import MEASURES, counted, in_words, scores, shown, table_of
 from vertexrt.cli.options import CONFIG_NAME, GENERATION, TASKS
-from vertexrt.cli.run_folder import RunFolder, find_checkpoint, read_json
+from vertexrt.cli.run_folder import RunFolder, find_checkpoint, json_text, read_json
 from vertexrt.cli.session import (
     EVALUATION_BATCH,
     RunOptions,
@@ -113,9 +112,9 @@ def files_of(stored: StoredRun) -> dict[str, bytes]:
     """
     options, meta = stored.options, dict(stored.checkpoint.meta)
     texts = {"format": FORMAT, "version": str(VERSION)}
-    files = {VOCABULARIES: _encoded(meta.pop("vocabularies"))}
+    files = {VOCABULARIES: json_text(meta.pop("vocabularies"))}
     library = {"library_name": LIBRARY, "library_version": vrt.__version__}
-    files[CONFIG_NAME] = _encoded({**library, **meta, "options": asdict(public(options))})
+    files[CONFIG_NAME] = json_text({**library, **meta, "options": asdict(public(options))})
     if is_own(options.model):
         source = Path(options.model.rpartition(":")[0])
         with from_system(
@@ -140,10 +139,6 @@ def public(options: RunOptions) -> RunOptions:
         data=options.data if named else Path(options.data).name,
         reading=options.format_options(),
     )
-
-
-def _encoded(value: Any) -> bytes:
-    return (json.dumps(value, indent=2) + "\n").encode()
 
 
 def export(given: Namespace) -> int:

@@ -120,9 +120,9 @@ def classes_of(label: np.ndarray | Rows | None) -> np.ndarray | None:
 def rows_of(label: np.ndarray | Rows, absent: np.generic) -> np.ndarray:
     """Return the row of each vertex, `absent` where it has none."""
     table, index = parts_of(label)
-    if index is None:
-        return table
-    return np.concatenate([table, np.full((1, *table.shape[1:]), absent)])[index]
+    if index is not None:
+        table = np.concatenate([table, np.full((1, *table.shape[1:]), absent)])[index]
+    return np.asarray(table)
 
 
 def entities(
@@ -280,7 +280,7 @@ def table_of(rows: Sequence[Mapping[str, str]]) -> str:
 def counted(found: Totals) -> dict[str, np.ndarray]:
     """Return the confusions there are: of roots, and of vertices where other ones have labels."""
     every = dict(found.confusion or {})
-    if every and np.array_equal(*every.values()):
+    if every and np.array_equal(every["roots"], every["vertices"]):
         del every["vertices"]
     return {title: cells for title, cells in every.items() if cells.any()}
 

@@ -9,7 +9,7 @@ import math
 import os
 import shlex
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -141,6 +141,7 @@ class RunOptions:
             "format": stored.text("format", formats_of(spec) if spec else FORMATS),
         }
         readable = {*READING, *OF_MODELS} & {*FORMATS[found["format"]].options}
+        owners: dict[str, tuple[Collection[str], Collection[str] | None]]
         owners = {"reading": ((), readable), "shape": ((), None)}
         if spec is not None:
             owners["shape"] = spec.options, spec.arguments()
@@ -882,8 +883,8 @@ def evaluate(
             label = classes_of(batch.pulls.get(task.label))
             if classes and label is not None:
                 answer = np.asarray(pushed[task.answer])
-                for at, found in zip((batch.roots, slice(None)), cells, strict=True):
-                    found += confusion(label[at], answer[at], classes)
+                cells[0] += confusion(label[batch.roots], answer[batch.roots], classes)
+                cells[1] += confusion(label, answer, classes)
         elif draws:  # of a minibatch that another process evaluates: they count
             net.load_state({"random": {**random, "draws": random["draws"] + number + 1}})
     seconds = running_time() - start
@@ -893,6 +894,6 @@ def evaluate(
     # Added up in the order of the minibatches, so that sums are those of one process, bit for bit.
     rows = several.gather(table).swapaxes(0, 1).reshape(-1, table.shape[1])[:batches]
     loss, graphs, *values = np.cumsum(rows, axis=0)[-1].tolist()
-    found = several.gather(cells).sum(axis=0).astype(np.int64)
-    counted = dict(zip(("roots", "vertices"), found, strict=True)) if classes else None
+    roots, vertices = several.gather(cells).sum(axis=0).astype(np.int64)
+    counted = {"roots": roots, "vertices": vertices} if classes else None
     return Totals(loss, int(graphs), seconds, dict(zip(names, values, strict=True)), counted)

@@ -158,14 +158,15 @@ def _start_or_continue(
             run = given.out
 
     def folder_of() -> RunFolder:
-        log = None if given.log is None else ScalarLog()
         if run is not None:
-            return run_folder.existing(run, log)
+            return run_folder.existing(run)
         assert options is not None
-        return run_folder.fresh(given.out, options.title, log)
+        return run_folder.fresh(given.out, options.title)
 
     folder = open_folder(group, folder_of)
     try:
+        if given.log is not None and folder.writes:
+            folder = folder._replace(log=ScalarLog())
         stored = None if run is None else load(folder.last)
         if stored is not None:
             options = resume(given, stored.options, run)
