@@ -430,9 +430,7 @@ def predict(given: Namespace) -> int:
     found: Iterable[dict[str, Any]] = [
         {"prediction": text, "score": round(score, DIGITS)}
         for text, score in _generated(session, graphs, given)
-    ]
-    if not found:
-        found = predictions(session, graphs, words, given.batch_size or EVALUATION_BATCH)
+    ] or predictions(session, graphs, words, given.batch_size or EVALUATION_BATCH)
     named = with_ids(found, session.dataset.ids.get(split, ()))
     lines = (f"{line_of(record)}\n" for record in named)
     if given.out is None:

@@ -97,9 +97,11 @@ CONFIG_NAME = "config.json"  # of the options in a run folder
 # Digits of ASCII only: no spaces, signs, underscores, other bases or other scripts.
 _WHOLE = re.compile(r"[0-9]{1,20}")
 _REAL = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,5})?")
+LONGEST_REAL = 64  # characters
+_WEIGHT = rf"(?=[^,]{{1,{LONGEST_REAL}}}(?:,|$)){_REAL.pattern}"
+_WEIGHTS = re.compile(rf"balanced|(?:balanced:)?{_WEIGHT}(?:,{_WEIGHT})*")
 _NAME = re.compile(r"[^\W\d]\w*")  # of an argument
 _HALF_OF_A_PAIR = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # surrogates that no path has
-LONGEST_REAL = 64  # characters
 LONGEST_PATH = 4095  # bytes; what systems take
 LONGEST_NAME = 255  # bytes of one part of a path
 SHOWN = 60  # characters of a wrong value that an error repeats
@@ -133,11 +135,11 @@ class Whole(Values):
 
     def read(self, flag: str, text: str) -> int:
         """Return the number."""
-        if _WHOLE.fullmatch(text) is None or int(text) < self.least:
-            _refuse_value(flag, text, f"a whole number, {self.least} or more")
-        if int(text) > self.most:
-            _refuse_value(flag, text, f"a whole number, {self.most} at most")
-        return int(text)
+        number = int(text) if _WHOLE.fullmatch(text) else -1
+        if not self.least <= number <= self.most:
+            limit = f"{self.most} at most" if number > self.most else f"{self.least} or more"
+            _refuse_value(flag, text, f"a whole number, {limit}")
+        return number
 
     def stored(self, fields: JsonRecord, name: str) -> int:
         """Return a number of a checkpoint."""
@@ -178,8 +180,8 @@ class OneOf(Values):
     def read(self, flag: str, text: str) -> str:
         """Return the word."""
         if text not in self.known:
-            near = nearest(text, self.known)
-            _refuse_value(flag, text, "one of " + ", ".join(self.known), near)
+            expected = "one of " + ", ".join(self.known)
+            _refuse_value(flag, text, expected, nearest(text, self.known))
         return text
 
     def stored(self, fields: JsonRecord, name: str) -> str:
@@ -192,22 +194,16 @@ class ClassWeights(Values):
 
     def read(self, flag: str, text: str) -> str:
         """Return the text."""
-        if not self.fits(text):
+        if _WEIGHTS.fullmatch(text) is None:
             _refuse_value(flag, text, "balanced, or a number for each class: 1,2.5,1")
         return text
 
     def stored(self, fields: JsonRecord, name: str) -> str:
         """Return those of a checkpoint."""
         text = fields.text(name)
-        if not self.fits(text):
+        if _WEIGHTS.fullmatch(text) is None:
             fields.refuse(name, "numbers with commas between them")
         return text
-
-    def fits(self, text: str) -> bool:
-        """Tell whether a text has this form."""
-        parts = text.removeprefix("balanced:").split(",")
-        numbers = all(len(part) <= LONGEST_REAL and _REAL.fullmatch(part) for part in parts)
-        return text == "balanced" or numbers
 
 
 class PathText(Values):
@@ -725,10 +721,8 @@ class Parser(argparse.ArgumentParser):
                 settings |= {"metavar": metavar, "type": partial(row.takes.read, row.word)}
             if row.of != "run":
                 settings["default"] = row.default
-            if row.word.startswith("--"):
-                self.add_argument(row.word, dest=row.name, **settings)
-            else:
-                self.add_argument(row.name, **settings)
+            flags = [row.word] if row.word.startswith("--") else []
+            self.add_argument(*flags, dest=row.name, **settings)
 
 
 class Once(argparse.Action):

@@ -11,6 +11,7 @@ import shlex
 from argparse import Namespace
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any, NamedTuple, Self
@@ -43,10 +44,9 @@ from vertexrt.data import Dataset, Loader, Vocabulary, catalogue
 from vertexrt.data import load as load_data
 from vertexrt.data.dataset import UNKNOWN
 from vertexrt.data.files import expanded
-from vertexrt.data.load import FORMATS, format_named, format_of
+from vertexrt.data.load import FORMATS, OF_FILES, format_named, format_of
 from vertexrt.data.records import real_pulls
-from vertexrt.errors import CheckpointError, DataError, UsageError, number_of
-from vertexrt.graph import GraphBatch
+from vertexrt.errors import CheckpointError, DataError, UsageError
 from vertexrt.models import ModelSpec, get, names
 from vertexrt.models.catalogue import is_own, require_known
 from vertexrt.models.own import find, full_name
@@ -114,7 +114,7 @@ class RunOptions:
 
     def format_options(self) -> Fields:
         """Return the options of the format, without the files of splits."""
-        return {name: v for name, v in self.reading.items() if name not in ("dev", "test")}
+        return {name: v for name, v in self.reading.items() if name not in OF_FILES}
 
     def as_given(self) -> Fields:
         """Return the options as a file for --config has them, by the names of their flags."""
@@ -238,7 +238,7 @@ def resolve(given: Namespace) -> RunOptions:
         shape[name] = value
     shape = {**spec.options, **shape}
     reading = {name: asked[name] for name in READING if name in asked}
-    reading |= {name: data_name(reading[name]) for name in ("dev", "test") if name in reading}
+    reading |= {name: data_name(reading[name]) for name in OF_FILES if name in reading}
     if "label" in reading and TASKS[spec.task].label == "target":
         reading["target"] = reading.pop("label")
     streams = {"streams": chosen["batch_size"]} if shape.get("carried") else {}
@@ -382,7 +382,8 @@ def data_name(given: str) -> str:
     return str(path.resolve()) if os.path.exists(path) else given
 
 
-class RunSession(NamedTuple):
+@dataclass(frozen=True)
+class RunSession:
     """A compiled model, and the data that it is trained on or evaluated with."""
 
     options: RunOptions
@@ -393,6 +394,20 @@ class RunSession(NamedTuple):
     def task(self) -> Task:
         """Return what it is trained for."""
         return TASKS[self.options.task]
+
+    @cached_property
+    def carried(self) -> CarriedState | None:
+        """Return what carries state over pieces of a text, where the model is told to."""
+        return CarriedState(self.net) if self.options.shape.get("carried") else None
+
+    @property
+    def pushes_of_steps(self) -> tuple[str, ...]:
+        """Return the pushes that steps are asked for."""
+        if self.carried is not None:
+            return tuple(self.carried.shapes)
+        if self.net.device == "cuda":
+            return ()  # they would be waited for, so that none of their measures are reported
+        return tuple(name for name in self.task.pushes if name != "loss")
 
 
 def open_session(options: RunOptions) -> RunSession:
@@ -413,9 +428,8 @@ def open_session(options: RunOptions) -> RunSession:
         )
     if options.class_weights == "balanced":
         label = classes_of(dataset.splits["train"].pulls.get("label"))
-        label = np.zeros(0, np.int64) if label is None else label[label >= 0]
-        count = np.bincount(label, minlength=dataset.classes)
-        weights = len(label) / (len(count) * np.maximum(count, 1))
+        seen = np.bincount(() if label is None else label[label >= 0], minlength=dataset.classes)
+        weights = seen.sum() / (len(seen) * np.maximum(seen, 1))
         numbers = ",".join(f"{each:.6g}" for each in weights)
         options = replace(options, class_weights=f"balanced:{numbers}")
     return RunSession(options, dataset, compile_model(options, dataset))
@@ -490,19 +504,6 @@ def device_lines(session: RunSession) -> list[str]:
     return [f"device: {net.device} (auto){note}"]
 
 
-def configuration(session: RunSession) -> str:
-    """Return in a line what is trained, on what and how."""
-    options, dataset = session.options, session.dataset
-    sizes = " / ".join(f"{split.num_graphs:,}" for split in dataset.splits.values())
-    shape = "".join(f", {name} {value}" for name, value in options.shape.items())
-    return (
-        f"{options.title} ({options.task}{shape}) on {dataset.name} ({sizes} graphs): "
-        f"{options.optimizer}, lr {options.lr:g}, batch size {options.batch_size}, "
-        f"seed {options.seed}, {number_of(options.epochs, 'epoch')}; {options.engine}, "
-        f"{number_of(options.threads, 'thread')}"
-    )
-
-
 def rate_of(options: RunOptions, epoch: int) -> float:
     """Return the learning rate of an epoch, counted from 0.
 
@@ -563,20 +564,6 @@ def hash_of(vocabularies: Mapping[str, Vocabulary]) -> str:
     """Return the sha256 of words and of the pulls that they are numbers of."""
     lines = [line for name, known in vocabularies.items() for line in (name, *known.words)]
     return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def require_same_data(dataset: Dataset, stored: Fingerprint, run: str) -> None:
-    """Raise CheckpointError when the data set is not the one that a run was trained on."""
-    before = asdict(stored)
-    found = asdict(fingerprint(dataset)).items()
-    different = [name for name, value in found if value != before[name]]
-    if different:
-        raise CheckpointError.at(
-            "--resume",
-            f"the {' and '.join(different)} of '{dataset.name}' are not those of {run}",
-            "expected the data that the run was started with",
-            "Put it back, or start a new run with --out",
-        )
 
 
 FORMAT = "vertexrt-train-4"  # tells these checkpoints from those of other programs
@@ -739,14 +726,27 @@ def checked(
 
 def restore(
     stored: StoredRun,
+    run: str,
     session: RunSession,
     optimizer: Optimizer,
     average: vrt.ExponentialMovingAverage | None = None,
 ) -> RunState:
     """Put all that changes back to where a checkpoint was written; return the position.
 
-    Raises: CheckpointError, when parameters, state or counts do not belong to this run.
+    Args:
+        run: its folder.
+    Raises: CheckpointError, when the data set is not the one that the run was trained on, or
+        parameters, state or counts do not belong to it.
     """
+    before, found = asdict(stored.data), asdict(fingerprint(session.dataset))
+    different = [name for name, value in found.items() if value != before[name]]
+    if different:
+        raise CheckpointError.at(
+            "--resume",
+            f"the {' and '.join(different)} of '{session.dataset.name}' are not those of {run}",
+            "expected the data that the run was started with",
+            "Put it back, or start a new run with --out",
+        )
     checkpoint, state, options = stored.checkpoint, stored.state, session.options
     described = optimizer.describe()
     # The rate of each epoch follows from the options; one that does not may have been changed.
@@ -788,46 +788,33 @@ MOST_CLASSES = 1000  # of which each pair is counted
 EVALUATION_WINDOW = 16  # minibatches over which graphs are sorted by size: fuller levels
 
 
-def carried_state(session: RunSession) -> CarriedState | None:
-    """Return what carries state over pieces of a text, where the model is told to."""
-    return CarriedState(session.net) if session.options.shape.get("carried") else None
-
-
 def running_time() -> float:
     """Return a clock in seconds that stands while something is compiled: that is done once."""
     return perf_counter() - notes.seconds()
 
 
-def pushes_of_steps(session: RunSession, carried: CarriedState | None) -> tuple[str, ...]:
-    """Return the pushes that steps are asked for."""
-    if carried is not None:
-        return tuple(carried.shapes)
-    if session.net.device == "cuda":
-        return ()  # they would have to be waited for, so that none of their measures are reported
-    return tuple(name for name in session.task.pushes if name != "loss")
-
-
 def warm_up(session: RunSession, optimizer: Optimizer) -> None:
     """Compile what the kinds of vertices of a data set need, so that no minibatch waits for it."""
-    splits, carried = session.dataset.splits, carried_state(session)
+    splits, carried = session.dataset.splits, session.carried
     train, dev = (
         graphs if carried is None else carried.put(graphs)
         for graphs in (splits["train"], splits.get("dev", splits["train"]))
     )
-    graphs, steps = session.options.batch_size, pushes_of_steps(session, carried)
-    session.net.warm(train, optimizer, outputs=steps, graphs=graphs)
+    graphs = session.options.batch_size
+    session.net.warm(train, optimizer, outputs=session.pushes_of_steps, graphs=graphs)
     outputs = (*session.task.pushes, *(carried.shapes if carried else ()))
     session.net.warm(dev, outputs=outputs, graphs=max(graphs, EVALUATION_BATCH))
 
 
-def training_loader(session: RunSession, carried: CarriedState | None) -> Loader:
+def training_loader(session: RunSession) -> Loader:
     """Return the minibatches that a run trains on; the same for the same options."""
-    options, graphs = session.options, session.dataset.splits["train"]
+    options = session.options
     order: Fields = {"bucket": options.window, "seed": options.seed}
-    return _loader(graphs, options.batch_size, carried, **order)
+    return _loader(session, "train", options.batch_size, **order)
 
 
-def _loader(graphs: GraphBatch, size: int, carried: CarriedState | None, **order: Any) -> Loader:
+def _loader(session: RunSession, split: str, size: int, **order: Any) -> Loader:
+    graphs, carried = session.dataset.splits[split], session.carried
     if carried is None:
         return Loader(graphs, size, **order)
     carried.restart()  # the order is that of the text, from its beginning
@@ -851,7 +838,7 @@ def evaluate(
     Returns: the totals; None after an interrupt.
     """
     interrupt, group = interrupt or Interrupt(), group or ProcessGroup()
-    net, task, carried = session.net, session.task, carried_state(session)
+    net, task, carried = session.net, session.task, session.carried
     dataset, size = session.dataset, session.options.batch_size
     # What is carried comes from the minibatch before: every process evaluates all, and states stay
     # on the device.
@@ -860,8 +847,7 @@ def evaluate(
         size = batch_size or max(size, EVALUATION_BATCH)
     else:
         several, wanted, arrays = ProcessGroup(), (*task.pushes, *carried.shapes), "device"
-    order: Fields = {"shuffle": False, "bucket": EVALUATION_WINDOW}
-    loader = _loader(dataset.splits[split], size, carried, **order)
+    loader = _loader(session, split, size, shuffle=False, bucket=EVALUATION_WINDOW)
     draws = several.size > 1 and net.program.find("uniform")
     random = net.state()["random"] if draws else {}
     start, batches, names = running_time(), len(loader), sums_of(task)

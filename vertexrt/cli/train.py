@@ -11,14 +11,13 @@ import shlex
 import signal
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 from tqdm import tqdm
 
 import vertexrt as vrt
@@ -40,16 +39,12 @@ from vertexrt.cli.session import (
     RunOptions,
     RunSession,
     RunState,
-    carried_state,
-    configuration,
     device_lines,
     evaluate,
     load,
     make_optimizer,
     open_session,
-    pushes_of_steps,
     rate_of,
-    require_same_data,
     require_task,
     resolve,
     restore,
@@ -66,10 +61,6 @@ from vertexrt.graph import GraphBatch
 from vertexrt.models.catalogue import is_own
 from vertexrt.parallel import ProcessGroup
 
-if TYPE_CHECKING:
-    from vertexrt.engine.trace import Timeline
-
-EMPTY: Mapping[str, np.ndarray] = {}
 SLOW_DISK = 2e6  # bytes of parameters a second, to wait for; moments come with them
 BAR = "{desc} {percentage:3.0f}%|{bar:24}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
 WARM_UP = 4  # minibatches in which kernels are compiled and memory grows; the last one is recorded
@@ -85,7 +76,7 @@ def explain(given: Namespace) -> int:
     """
     options = resolve(given)
     session = open_session(options)
-    first = next(iter(training_loader(session, carried_state(session))))
+    first = next(iter(training_loader(session)))
     cost = session.net.explain_batch(first)  # before: the kinds of vertices are known
     say(*device_lines(session), session.net.explain(kernels=given.kernels or ""), "")
     say(f"{len(first)} graphs of {session.dataset.name} ({session.dataset.description})", cost)
@@ -106,9 +97,8 @@ def warm(given: Namespace) -> int:
     require_task(session)
     optimizer = make_optimizer(session)
     warm_up(session, optimizer)
-    carried = carried_state(session)
-    first = next(iter(training_loader(session, carried)))
-    session.net.step(first, optimizer, outputs=pushes_of_steps(session, carried))
+    first = next(iter(training_loader(session)))
+    session.net.step(first, optimizer, outputs=session.pushes_of_steps)
     session.net.sync()
     if "dev" in session.dataset.splits:
         evaluate(session, "dev")
@@ -181,8 +171,7 @@ def _start_or_continue(
             require_task(session)
             state = RunState()
         else:
-            require_same_data(session.dataset, stored.data, run)
-            state = restore(stored, session, optimizer, average)
+            state = restore(stored, run, session, optimizer, average)
             folder.keep(lambda line: line["split"] != "test" and line["epoch"] <= state.epoch)
             done = f"after {state.epoch} epochs and {state.batch} minibatches"
             reporter.line(f"continuing {folder.path} {done}")
@@ -240,7 +229,15 @@ class Training:
         """Train to the end and say how it went; return the exit code."""
         session, folder, state, reporter = self.session, self.folder, self.state, self.reporter
         options, splits = session.options, session.dataset.splits
-        for line in (*device_lines(session), configuration(session)):
+        sizes = " / ".join(f"{split.num_graphs:,}" for split in splits.values())
+        shape = "".join(f", {name} {value}" for name, value in options.shape.items())
+        configuration = (
+            f"{options.title} ({options.task}{shape}) on {session.dataset.name} ({sizes} graphs): "
+            f"{options.optimizer}, lr {options.lr:g}, batch size {options.batch_size}, "
+            f"seed {options.seed}, {number_of(options.epochs, 'epoch')}; {options.engine}, "
+            f"{number_of(options.threads, 'thread')}"
+        )
+        for line in (*device_lines(session), configuration):
             reporter.line(line)
         if self.group.shares > 1:
             processes = number_of(self.group.size, "process", "processes")
@@ -331,11 +328,10 @@ class Training:
     def _train_epoch(self) -> bool:
         """Train on the minibatches that are left of this epoch; False when interrupted."""
         session, state, group = self.session, self.state, self.group
-        net, totals, carried = session.net, state.totals, carried_state(session)
-        pushes = pushes_of_steps(session, carried)
+        net, totals, carried = session.net, state.totals, session.carried
         # States that are carried stay on a GPU, where no other process reads them.
         arrays = "numpy" if carried is None or shared(group) else "device"
-        loader = training_loader(session, carried)
+        loader = training_loader(session)
         loader.load_state({**loader.state(), "epoch": state.epoch, "batch": state.batch})
         batches = iter(loader)
         launched: tuple[GraphBatch, Loss] | None = None  # the last one
@@ -344,7 +340,7 @@ class Training:
             """Add the step that was launched, if there is one, and the time since a start."""
             if launched is not None:
                 batch, loss = launched
-                pushed = EMPTY if carried else loss.outputs
+                pushed = {} if carried else loss.outputs
                 whole = float(loss) * batch.num_graphs
                 totals.add(session.task, batch, pushed, whole, session.dataset.labels)
             totals.seconds += running_time() - start
@@ -368,7 +364,11 @@ class Training:
                 start = running_time()
                 batch = next(batches)
                 ends = None if carried is None else carried.ends(batch)
-                asked: dict[str, Any] = {"outputs": pushes, "vertices": ends, "arrays": arrays}
+                asked: dict[str, Any] = {
+                    "outputs": session.pushes_of_steps,
+                    "vertices": ends,
+                    "arrays": arrays,
+                }
                 with self.trace.minibatch(net) if self.trace else nullcontext():
                     loss = net.step(batch, self.optimizer, group=group, **asked)
                 if carried is not None:
@@ -485,7 +485,7 @@ class TraceFile:
                 "Make the folder, or name another file",
             )
         self._seen = 0
-        self._timeline: Timeline | None = None
+        self._timeline: Any = None
 
     @contextmanager
     def minibatch(self, net: vrt.Network) -> Iterator[None]:
