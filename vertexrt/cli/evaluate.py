@@ -48,9 +48,9 @@ from vertexrt.cli.session import (
     with_model,
 )
 from vertexrt.cli.session import evaluate as evaluate_split
-from vertexrt.data import Dataset, Loader, Vocabulary, catalogue
+from vertexrt.data import Loader, catalogue
 from vertexrt.data import load as load_data
-from vertexrt.data.dataset import END, UNKNOWN, OpenVocabulary
+from vertexrt.data.dataset import END, UNKNOWN, Dataset, OpenVocabulary, Vocabulary
 from vertexrt.data.files import WHOLE, expanded
 from vertexrt.data.readers import line_of
 from vertexrt.errors import CheckpointError, UsageError, from_system, number_of, one_line
@@ -402,18 +402,14 @@ def open_trained(
     return session, split
 
 
-def unknown_words(graphs: GraphBatch, dataset: Dataset) -> list[str]:
-    """Return a line for each pull of words of which the training data did not have some."""
-    lines = []
+def unknown_words(graphs: GraphBatch, dataset: Dataset) -> Iterator[str]:
+    """Yield a line for each pull of words of which the training data did not have some."""
     for name, vocabulary in dataset.vocabularies.items():
         pull = graphs.pulls.get(name)
-        if not isinstance(pull, np.ndarray) or vocabulary.unknown != UNKNOWN:
-            continue
-        present, unknown = np.count_nonzero(pull >= 0), np.count_nonzero(pull == 0)
-        if unknown:
+        if isinstance(pull, np.ndarray) and vocabulary.unknown == UNKNOWN and not pull.all():
+            present, unknown = np.count_nonzero(pull >= 0), np.count_nonzero(pull == 0)
             share = f"{unknown:,} of {present:,} ({100 * unknown / present:.1f} %)"
-            lines.append(f"{share} of the values of '{name}' are unknown words, {UNKNOWN}")
-    return lines
+            yield f"{share} of the values of '{name}' are unknown words, {UNKNOWN}"
 
 
 def predict(given: Namespace) -> int:
@@ -469,9 +465,8 @@ def known_words(
     numbers, known = graphs.pulls.get("word"), vocabularies.get("word")
     if not isinstance(numbers, np.ndarray) or not isinstance(known, OpenVocabulary):
         return graphs, []
+    closed = replace(graphs, pulls={**graphs.pulls, "word": numbers * (numbers < len(known))})
     names = [*known.numbered, None]  # the last for -1
-    within = np.where(numbers < len(known), numbers, 0)
-    closed = replace(graphs, pulls={**graphs.pulls, "word": within})
     return closed, [names[number] for number in numbers]
 
 

@@ -754,12 +754,6 @@ def _defaults() -> dict[str, str]:
     models = {spec.name: {**NEUTRAL, **spec.train, **spec.options} for spec in SPECS}
     models["a model of yours"] = dict(OWN_TRAIN)
 
-    def few(names: list[str]) -> str:
-        """Leave out most of many."""
-        if len(names) <= MOST_SHOWN:
-            return ", ".join(names)
-        return f"{names[0]} and {len(names) - 1} others"
-
     found = {}
     for name in dict.fromkeys(name for values in models.values() for name in values):
         owners: dict[Any, list[str]] = {}
@@ -767,8 +761,11 @@ def _defaults() -> dict[str, str]:
             if name in values:
                 owners.setdefault(values[name], []).append(model)
         most, *others = sorted(owners, key=lambda value: -len(owners[value]))
-        apart = "".join(f"; {value}: {few(owners[value])}" for value in others)
-        found[name] = f"default {most}{apart}"
+        found[name] = f"default {most}"
+        for value in others:
+            few, more = owners[value], len(owners[value]) - 1
+            text = ", ".join(few) if more < MOST_SHOWN else f"{few[0]} and {more} others"
+            found[name] += f"; {value}: {text}"
     return found
 
 
@@ -872,7 +869,7 @@ def _words_of(path: Path) -> list[str]:
 
     def text_of(name: str, value: Any) -> str:
         if isinstance(value, bool):
-            return "true" if value else "false"
+            return str(value).lower()
         long = isinstance(value, int) and value.bit_length() > MOST_BITS
         if long or not isinstance(value, int | float | str):
             kind = "number of too many digits" if long else type(value).__name__

@@ -20,10 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 import vertexrt as vrt
-from vertexrt.api import optim
 from vertexrt.api.along import CarriedState
 from vertexrt.api.json_record import JsonRecord
-from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer, Rate
+from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
 from vertexrt.cache import notes
 from vertexrt.cli.interrupt import Interrupt
 from vertexrt.cli.measures import Count, Totals, classes_of, confusion, count, sums_of
@@ -40,15 +39,14 @@ from vertexrt.cli.options import (
     options_of,
 )
 from vertexrt.config import usable_threads
-from vertexrt.data import Dataset, Loader, Vocabulary, catalogue
+from vertexrt.data import Loader, catalogue
 from vertexrt.data import load as load_data
-from vertexrt.data.dataset import UNKNOWN
+from vertexrt.data.dataset import UNKNOWN, Dataset, Vocabulary
 from vertexrt.data.files import expanded
 from vertexrt.data.load import FORMATS, OF_FILES, format_named, format_of
 from vertexrt.data.records import real_pulls
 from vertexrt.errors import CheckpointError, DataError, UsageError
-from vertexrt.models import ModelSpec, get, names
-from vertexrt.models.catalogue import is_own, require_known
+from vertexrt.models.catalogue import ModelSpec, get, is_own, names, require_known
 from vertexrt.models.own import find, full_name
 from vertexrt.parallel import ProcessGroup
 from vertexrt.parallel.start import processes_here
@@ -203,9 +201,9 @@ def model_of(given: Namespace) -> ModelSpec:
             expected = f"its {name} is {' or '.join(own)}"
             raise UsageError.at(spec.name, f"got --{name} {value}", expected, "Leave it out")
     named: str | None = given.format
-    if named is None and given.data is not None and os.path.exists(expanded(given.data)):
-        fitting = (name for name in formats if FORMATS[name].fits(expanded(given.data)))
-        named = next(fitting, None)
+    path = None if named or given.data is None else expanded(given.data)
+    if path is not None and os.path.exists(path):
+        named = next((name for name in formats if FORMATS[name].fits(path)), None)
     return spec._replace(format=named or spec.format)
 
 
@@ -523,17 +521,13 @@ def rate_of(options: RunOptions, epoch: int) -> float:
 def make_optimizer(session: RunSession) -> Optimizer:
     """Build the optimizer that the options name; a schedule of epochs is one of its steps."""
     options = session.options
-    rate: Rate = options.lr
+    rate: Any = options.lr
     if options.schedule != "constant":
         steps_of_epoch = -(-session.dataset.splits["train"].num_graphs // options.batch_size)
         rate = lambda steps: rate_of(options, steps // steps_of_epoch)  # noqa: E731
-    hyper: Fields = {
-        "weight_decay": options.weight_decay,
-        "clip_norm": options.clip_norm or None,
-    }
-    if options.optimizer in WITH_MOMENTUM:
-        hyper["momentum"] = options.momentum
-    return optim.OPTIMIZERS[OPTIMIZERS[options.optimizer].title](rate, **hyper)
+    momentum = {"momentum": options.momentum} if options.optimizer in WITH_MOMENTUM else {}
+    hyper = {"weight_decay": options.weight_decay, "clip_norm": options.clip_norm or None}
+    return getattr(vrt, OPTIMIZERS[options.optimizer].title)(rate, **hyper, **momentum)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
@@ -705,17 +699,15 @@ def checked(
     state = RunState.from_json(fields.record("state"), TASKS[options.task])
     random = fields.record("random")
     seed = random.whole("seed", options.seed, options.seed)
-    count = "step" if "step" in checkpoint.meta.get("random", ()) else "draws"  # of old files
+    count = "step" if "step" in random.unread() else "draws"  # of old files
     numbers = {"seed": seed, "draws": random.whole(count, 0, LARGEST_COUNT)}
     data = fields.record("data").build(Fingerprint)
     reals = fields.texts("reals")
     known = {name: words.texts(name) for name in words.unread()}
     fields.end()
+    first = {name: UNKNOWN if UNKNOWN in each[:1] else None for name, each in known.items()}
     try:
-        found = {
-            name: Vocabulary(each, unknown=UNKNOWN if UNKNOWN in each[:1] else None)
-            for name, each in known.items()
-        }
+        found = {name: Vocabulary(each, first[name]) for name, each in known.items()}
     except DataError as error:
         got = "a vocabulary is no list of different words"
         raise _not_of_one_run(words.where, got) from error

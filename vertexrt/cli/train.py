@@ -74,8 +74,7 @@ def explain(given: Namespace) -> int:
 
     Raises: UsageError, for an unknown name; DataError, when the data cannot be read.
     """
-    options = resolve(given)
-    session = open_session(options)
+    session = open_session(resolve(given))
     first = next(iter(training_loader(session)))
     cost = session.net.explain_batch(first)  # before: the kinds of vertices are known
     say(*device_lines(session), session.net.explain(kernels=given.kernels or ""), "")
@@ -92,8 +91,7 @@ def warm(given: Namespace) -> int:
     Raises: UsageError, for an unknown name; DataError, when the data cannot be read.
     """
     start = perf_counter()
-    options = resolve(given)
-    session = open_session(options)
+    session = open_session(resolve(given))
     require_task(session)
     optimizer = make_optimizer(session)
     warm_up(session, optimizer)
@@ -103,7 +101,9 @@ def warm(given: Namespace) -> int:
     if "dev" in session.dataset.splits:
         evaluate(session, "dev")
     say(*device_lines(session))
-    say(f"{options.title} is compiled, {perf_counter() - start:.1f} s: {config().cache_dir}")
+    say(
+        f"{session.options.title} is compiled, {perf_counter() - start:.1f} s: {config().cache_dir}"
+    )
     return 0
 
 
