@@ -15,11 +15,11 @@ import os
 import re
 import shlex
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 from vertexrt.api.json_record import JsonRecord, parse_json
 from vertexrt.engine.devices import DEVICES, DTYPES, ENGINES, KERNEL_FORMS, PRECISIONS
@@ -109,8 +109,14 @@ LARGEST_GRAPH = 2**20  # leaves of a tree, words of a chain
 MOST_SECONDS = 7 * 86_400.0
 
 
+@dataclass(frozen=True)
 class Values:
-    """What an option takes: here any text, which is checked where it is used."""
+    """What an option takes: here any text, which is checked where it is used.
+
+    The fields of a class are the limits that its `reader` of a checkpoint takes.
+    """
+
+    reader: ClassVar[Callable[..., Any]] = staticmethod(JsonRecord.text)
 
     def read(self, flag: str, text: str) -> Any:
         """Return what a word of the command line stands for.
@@ -123,13 +129,14 @@ class Values:
 
     def stored(self, fields: JsonRecord, name: str) -> Any:
         """Return a field of a checkpoint, within the same limits. Raises: CheckpointError."""
-        return fields.text(name)
+        return self.reader(fields, name, *astuple(self))
 
 
 @dataclass(frozen=True)
 class Whole(Values):
     """Whole numbers within limits, written in decimal digits."""
 
+    reader = staticmethod(JsonRecord.whole)
     least: int
     most: int
 
@@ -140,10 +147,6 @@ class Whole(Values):
             limit = f"{self.most} at most" if number > self.most else f"{self.least} or more"
             _refuse_value(flag, text, f"a whole number, {limit}")
         return number
-
-    def stored(self, fields: JsonRecord, name: str) -> int:
-        """Return a number of a checkpoint."""
-        return fields.whole(name, self.least, self.most)
 
 
 @dataclass(frozen=True)
@@ -159,7 +162,7 @@ class Real(Values):
         if not 0.0 <= value < self.below:
             limit = f" and less than {self.below:g}" if self.below <= 1.0 or fits else ""
             _refuse_value(flag, text, f"a number, 0 or more{limit}")
-        if value == 0.0 and re.search("[1-9]", re.split("[eE]", text)[0]):
+        if value == 0.0 and re.match("[0.]*[1-9]", text):
             _refuse_value(flag, text, "a number that is not too small to be told from 0")
         return value
 
@@ -183,10 +186,6 @@ class OneOf(Values):
             expected = "one of " + ", ".join(self.known)
             _refuse_value(flag, text, expected, nearest(text, self.known))
         return text
-
-    def stored(self, fields: JsonRecord, name: str) -> str:
-        """Return a word of a checkpoint."""
-        return fields.text(name, self.known)
 
 
 class ClassWeights(Values):

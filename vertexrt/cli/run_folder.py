@@ -103,11 +103,10 @@ def _is_gone(owner: str) -> bool:
     if found is None or found[2] != socket.gethostname():
         return not owner
     try:
-        os.kill(int(found[1]), 0)  # sends nothing
+        with suppress(PermissionError):  # it is there, and another user's
+            os.kill(int(found[1]), 0)  # sends nothing
     except ProcessLookupError:
         return True
-    except PermissionError:  # it is there, and another user's
-        return False
     return False
 
 
