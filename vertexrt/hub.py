@@ -8,13 +8,12 @@ from typing import Any
 
 from vertexrt.api.network import Network
 from vertexrt.cli.evaluate import known_words, opened, predictions, read, with_ids
-from vertexrt.cli.options import TASKS
-from vertexrt.cli.session import EVALUATION_BATCH, RunOptions, compile_model
+from vertexrt.cli.session import EVALUATION_BATCH, RunOptions, RunSession, compile_model
 from vertexrt.data import Dataset, Vocabulary, from_records, load
 from vertexrt.data.files import WHOLE
 from vertexrt.graph import GraphBatch
 from vertexrt.models.catalogue import require_known
-from vertexrt.models.own import find, full_name
+from vertexrt.models.own import full_name
 
 __all__ = ["PretrainedModel", "load_pretrained"]
 
@@ -66,10 +65,9 @@ class PretrainedModel:
         names[called.get("word") or "word"] = "word"
         batch, _, ids = from_records(records, vocabularies=known, reals=self.reals, names=names)
         graphs, words = known_words(batch, known)
-        labels = self.vocabularies["label"].words if "label" in self.vocabularies else ()
-        task = TASKS[self.options.task]
-        made = predictions(self.net, task, graphs, labels, words, EVALUATION_BATCH)
-        return list(with_ids(made, ids))
+        dataset = Dataset("", "", {}, self.vocabularies, {}, "")
+        session = RunSession(self.options, dataset, self.net)
+        return list(with_ids(predictions(session, graphs, words, EVALUATION_BATCH), ids))
 
 
 def load_pretrained(
@@ -95,9 +93,8 @@ def load_pretrained(
         options = replace(options, model=full_name(model))
     if device is not None:
         options = replace(options, device=device, precision="float32")
-    spec = find(options.model, options.task, options.format)
     sizes = (stored.vocabularies, stored.data.counts)
     dataset = Dataset(options.data, options.format, {}, *sizes, "")
-    net = compile_model(options, spec, dataset)
+    net = compile_model(options, dataset)
     net.load_state({"parameters": stored.judged})
     return PretrainedModel(net, options, stored.vocabularies, stored.reals)

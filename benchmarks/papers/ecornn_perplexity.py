@@ -27,7 +27,6 @@ from vertexrt.cli.main import main as vertexrt_main
 from vertexrt.cli.run_folder import BEST, METRICS
 from vertexrt.cli.session import (
     RunSession,
-    carried_state,
     load,
     open_session,
     rate_of,
@@ -96,9 +95,7 @@ def train_torch(session: RunSession, device: str) -> tuple[Curve, float]:
 
 def compare_first(session: RunSession, peer: Any) -> None:
     """Check that both have one loss of the first minibatch, from states of zeros."""
-    carried = carried_state(session)
-    assert carried is not None
-    batch = next(iter(training_loader(session, carried)))
+    batch = next(iter(training_loader(session)))
     ours = float(np.sum(session.net(batch, outputs=["loss"])["loss"], dtype=np.float64))
     theirs = peer.first_loss()
     assert abs(ours - theirs) < BOUND * theirs, (ours, theirs)

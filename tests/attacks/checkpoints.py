@@ -258,9 +258,9 @@ def _load(path: Path, original: run_state.StoredRun, session: RunSession, *, dam
         if found.options.shape != original.options.shape or found.options.model != "tree-lstm":
             models.get(found.options.model).build(session.dataset, **found.options.shape)
             return LOADED
-        here = RunSession(found.options, session.spec, session.dataset, session.net)
+        here = RunSession(found.options, session.dataset, session.net)
         optimizer = make_optimizer(here)
-        run_state.restore(found, here, optimizer)
+        run_state.restore(found, str(path), here, optimizer)
         batch = session.dataset.splits["dev"].take(np.arange(2, dtype=np.int32))
         session.net.step(batch, optimizer)
     except VertexrtError as error:

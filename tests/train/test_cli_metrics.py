@@ -13,7 +13,15 @@ import pytest
 
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.cli import run_folder
-from vertexrt.cli.measures import Totals, better, confusion, deciding, entities, scores, shown
+from vertexrt.cli.measures import (
+    Totals,
+    better,
+    confusion,
+    deciding,
+    entities,
+    scores,
+    shown,
+)
 from vertexrt.cli.options import TASKS
 from vertexrt.cli.run_folder import RunFolder
 from vertexrt.cli.session import RunState
@@ -124,7 +132,7 @@ def test_entity_f1() -> None:
     plain = Totals()
     plain.add(TASKS["tagging"], chain(5, {"label": right}), {"logits": answer}, 0.0)
     assert deciding(TASKS["tagging"], plain) == "accuracy"  # the tags are no entities
-    assert plain.text(TASKS["tagging"]) == "loss 0.0000, accuracy 75.00 %"
+    assert shown(plain.values(TASKS["tagging"])) == "loss 0.0000, accuracy 75.00 %"
 
 
 def test_a_record_is_json() -> None:
@@ -143,10 +151,10 @@ def test_a_loss_that_is_not_finite_is_refused() -> None:
 
 
 def test_values_for_people() -> None:
-    assert shown("root_accuracy", 0.456) == "root accuracy 45.60 %"
-    assert shown("perplexity", 123.456) == "perplexity 123.46"
-    assert shown("loss", 2.5e30) == "loss 2.500e+30"
-    assert Totals(loss=3.0, graphs=2).text(TASKS["loss"]) == "loss 1.5000"
+    assert shown({"root_accuracy": 0.456}) == "root accuracy 45.60 %"
+    assert shown({"perplexity": 123.456}) == "perplexity 123.46"
+    assert shown({"loss": 2.5e30}) == "loss 2.500e+30"
+    assert shown(Totals(loss=3.0, graphs=2).values(TASKS["loss"])) == "loss 1.5000"
 
 
 @pytest.mark.parametrize(
@@ -159,7 +167,8 @@ def test_values_for_people() -> None:
     ],
 )
 def test_the_first_of_the_best_is_kept(measure: str, values: list[float], best: int) -> None:
-    old, chosen = None, -1
+    old: tuple[float | None, float | None] = None, None
+    chosen = -1
     for number, value in enumerate(values):
         if better(measure, (value, 1.0), old):
             old, chosen = (value, 1.0), number
@@ -185,7 +194,7 @@ def test_f1_of_classes() -> None:
     assert np.allclose(precision, [2 / 3, 1, 0, 0])
     assert np.allclose(recall, [1, 1 / 2, 0, 0])
     assert np.allclose(f1, [4 / 5, 2 / 3, 0, 0])
-    totals = Totals(graphs=1, confusion=np.stack([cells * 0, cells]))
+    totals = Totals(graphs=1, confusion={"roots": cells * 0, "vertices": cells})
     assert totals.value("macro_f1") == pytest.approx((4 / 5 + 2 / 3) / 3)  # class 3 is not there
     assert math.isnan(totals.value("root_macro_f1"))
     assert math.isnan(Totals(graphs=1).value("macro_f1"))
@@ -200,7 +209,7 @@ def test_f1_is_that_of_scikit_learn() -> None:
     want = metrics.precision_recall_fscore_support(label, found, labels=range(6), zero_division=0)
     for got, wanted in zip(scores(cells), want, strict=False):
         assert np.allclose(got, wanted)
-    totals = Totals(graphs=1, confusion=np.stack([cells, cells]))
+    totals = Totals(graphs=1, confusion={"roots": cells, "vertices": cells})
     wanted = metrics.f1_score(label, found, average="macro")
     assert totals.value("macro_f1") == pytest.approx(wanted)
     batch, answer = chain(50, {"label": label.astype(np.int32)}), np.eye(6)[found]
@@ -266,8 +275,7 @@ def test_the_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         said = run_folder.draw_curve(folder)
         assert said is not None
         assert "pip install -e '.[plot]' in the checkout" in said
-    assert not folder.curve.exists()
+    assert not (tmp_path / run_folder.CURVE).exists()
     pytest.importorskip("matplotlib", reason="needs the extra `plot`")
     assert run_folder.draw_curve(folder) is None
-    assert folder.curve.read_bytes().startswith(b"\x89PNG")
-    assert run_folder.series(folder.records(), "dev", "loss") == ([1, 2], [2.0, 1.0])
+    assert (tmp_path / run_folder.CURVE).read_bytes().startswith(b"\x89PNG")

@@ -11,7 +11,6 @@ DIR/README.md           the card, which is not read back
 No path of the machine that wrote it is in it.
 """
 
-import json
 import os
 import re
 import shlex
@@ -31,9 +30,9 @@ import vertexrt as vrt
 from vertexrt.api.checkpoint import read_parameters, write_tensors
 from vertexrt.bench.record import aligned
 from vertexrt.cli.interrupt import say
-from vertexrt.cli.measures import counted, in_table, scores, shown, table_of
-from vertexrt.cli.options import CONFIG_NAME, GENERATION, TASKS, Task
-from vertexrt.cli.run_folder import RunFolder, find_checkpoint, read_json
+from vertexrt.cli.measures import MEASURES, counted, in_words, scores, shown, table_of
+from vertexrt.cli.options import CONFIG_NAME, GENERATION, TASKS
+from vertexrt.cli.run_folder import RunFolder, find_checkpoint, json_text, read_json
 from vertexrt.cli.session import (
     EVALUATION_BATCH,
     RunOptions,
@@ -45,18 +44,18 @@ from vertexrt.cli.session import (
     device_lines,
     load,
     require_graphs,
+    spec_of,
     with_model,
 )
 from vertexrt.cli.session import evaluate as evaluate_split
-from vertexrt.data import Dataset, Loader, Vocabulary, catalogue
+from vertexrt.data import Loader, catalogue
 from vertexrt.data import load as load_data
-from vertexrt.data.dataset import END, UNKNOWN, OpenVocabulary
+from vertexrt.data.dataset import END, UNKNOWN, Dataset, OpenVocabulary, Vocabulary
 from vertexrt.data.files import WHOLE, expanded
 from vertexrt.data.readers import line_of
 from vertexrt.errors import CheckpointError, UsageError, from_system, number_of, one_line
 from vertexrt.graph import GraphBatch
 from vertexrt.models.catalogue import is_own
-from vertexrt.models.own import find
 from vertexrt.plain_files import read_plain, write_atomically
 
 MODEL = "model.safetensors"
@@ -113,9 +112,9 @@ def files_of(stored: StoredRun) -> dict[str, bytes]:
     """
     options, meta = stored.options, dict(stored.checkpoint.meta)
     texts = {"format": FORMAT, "version": str(VERSION)}
-    files = {VOCABULARIES: _encoded(meta.pop("vocabularies"))}
+    files = {VOCABULARIES: json_text(meta.pop("vocabularies"))}
     library = {"library_name": LIBRARY, "library_version": vrt.__version__}
-    files[CONFIG_NAME] = _encoded({**library, **meta, "options": asdict(public(options))})
+    files[CONFIG_NAME] = json_text({**library, **meta, "options": asdict(public(options))})
     if is_own(options.model):
         source = Path(options.model.rpartition(":")[0])
         with from_system(
@@ -140,10 +139,6 @@ def public(options: RunOptions) -> RunOptions:
         data=options.data if named else Path(options.data).name,
         reading=options.format_options(),
     )
-
-
-def _encoded(value: Any) -> bytes:
-    return (json.dumps(value, indent=2) + "\n").encode()
 
 
 def export(given: Namespace) -> int:
@@ -219,8 +214,7 @@ def _card(stored: StoredRun, out: str) -> str:
     ]
     state, names = stored.state, ("loss", *TASKS[options.task].measures)
     measured = [
-        f"- {line['split']}: "
-        + ", ".join(shown(name, line[name]) for name in names if line.get(name) is not None)
+        f"- {line['split']}: " + shown(line, names)
         for line in RunFolder(stored.path.parent).records()
         if line["epoch"] == state.epoch and line["split"] != "train" and not state.batch
     ]
@@ -272,58 +266,53 @@ def evaluate(given: Namespace) -> int:
     """
     if given.bleu:
         _require("sacrebleu", "--bleu", "which computes BLEU", "bleu")
-    compared: list[dict[str, str]] = []
-    for run in given.run:
-        stored = open_run(run)
-        session, split = open_trained(stored, Namespace(**{**vars(given), "run": run}))
-        dataset, task = session.dataset, session.task
-        say(*device_lines(session))
-        if given.data is not None:
-            say(*unknown_words(dataset.splits[split], dataset))
-        totals = evaluate_split(session, split, batch_size=given.batch_size)
-        assert totals is not None
-        totals.require_finite(split)
-        told = ", given the words before" if task.name == "translation" else ""
-        say(
-            f"{split}{told}: {totals.text(task)}; "
-            f"{number_of(totals.graphs, 'graph')} of {dataset.name}, "
-            f"{totals.graphs_per_s():.0f} graphs/s; {stored.path}"
-        )
-        compared.append({"run": run, **in_table(totals.record(task, 0, split))})
-        say(*_judged(session, split, given))
-        if not given.classes:
-            continue
-        confusions = counted(totals)
-        if not confusions:
-            text = f"the task {task.name}, or {split}, has no classes to count"
-            raise UsageError.at("--classes", text, "expected a classification", "Leave it out")
-        for title, cells in confusions.items():
-            columns = (cells.sum(1), *(each.round(4) for each in scores(cells)))
-            named = dataset.labels or [str(k) for k in range(len(cells))]
-            rows = [(name, *map(str, of)) for name, *of in zip(named, *columns, strict=True)]
-            say(one_line(title), aligned(("class", "labelled", "precision", "recall", "f1"), rows))
+    compared = [_evaluated(Namespace(**{**vars(given), "run": run})) for run in given.run]
     if len(compared) > 1:
         say(table_of(compared))
     return 0
 
 
-def _judged(session: RunSession, split: str, given: Namespace) -> list[str]:
-    """Say how well what is generated fits, if anything is: exact match, and BLEU with `--bleu`."""
-    dataset, graphs = session.dataset, session.dataset.splits[split]
+def _evaluated(given: Namespace) -> dict[str, str]:
+    """Evaluate one run and print what was found; return its row of a table."""
+    stored = open_run(given.run)
+    session, split = open_trained(stored, given)
+    dataset, task = session.dataset, session.task
+    graphs = dataset.splits[split]
+    say(*device_lines(session))
+    if given.data is not None:
+        say(*unknown_words(graphs, dataset))
+    totals = evaluate_split(session, split, batch_size=given.batch_size)
+    assert totals is not None
+    totals.require_finite(split)
+    told = ", given the words before" if task.name == "translation" else ""
+    say(
+        f"{split}{told}: {shown(totals.values(task))}; "
+        f"{number_of(totals.graphs, 'graph')} of {dataset.name}, "
+        f"{totals.graphs_per_s():.0f} graphs/s; {stored.path}"
+    )
     made = [words for words, _ in _generated(session, graphs, given)]
-    if not made:
-        return []
-    known = dataset.vocabularies["label"]
-    labels = np.split(np.asarray(graphs.pulls["label"]), graphs.graph_ptr[1:-1])
-    right = [known.decode(each[each >= 0][:-1]) for each in labels]  # without <eos>
-    share = np.mean([one == other for one, other in zip(made, right, strict=True)])
-    text = f"{split}, generated: exact match {100 * share:.2f} %"
-    if given.bleu:
-        texts = [[" ".join(map(str, words)) for words in side] for side in (made, right)]
-        # Optional, so that it is imported where it is asked for.
-        bleu = import_module("sacrebleu").corpus_bleu(texts[0], texts[1:], tokenize="none")
-        text += f", BLEU {bleu.score:.2f}"
-    return [text]
+    if made:
+        known = dataset.vocabularies["label"]
+        labels = np.split(np.asarray(graphs.pulls["label"]), graphs.graph_ptr[1:-1])
+        right = [known.decode(each[each >= 0][:-1]) for each in labels]  # without <eos>
+        share = np.mean([one == other for one, other in zip(made, right, strict=True)])
+        text = f"{split}, generated: exact match {100 * share:.2f} %"
+        if given.bleu:
+            texts = [[" ".join(map(str, words)) for words in side] for side in (made, right)]
+            # Optional, so that it is imported where it is asked for.
+            bleu = import_module("sacrebleu").corpus_bleu(texts[0], texts[1:], tokenize="none")
+            text += f", BLEU {bleu.score:.2f}"
+        say(text)
+    confusions = counted(totals)
+    if given.classes and not confusions:
+        text = f"the task {task.name}, or {split}, has no classes to count"
+        raise UsageError.at("--classes", text, "expected a classification", "Leave it out")
+    for title, cells in confusions.items() if given.classes else ():
+        named = dataset.labels or range(len(cells))
+        columns = named, cells.sum(1), *(each.round(4) for each in scores(cells))
+        rows = [tuple(map(str, row)) for row in zip(*columns, strict=True)]
+        say(one_line(title), aligned(("class", "labelled", "precision", "recall", "f1"), rows))
+    return {"run": given.run, **in_words(totals.values(task), MEASURES)}
 
 
 def _generated(
@@ -333,7 +322,8 @@ def _generated(
 
     Nothing, where that is not asked for, or the class of the model has no `generate`.
     """
-    spec, dataset, options = session.spec, session.dataset, session.options
+    dataset, options = session.dataset, session.options
+    spec = spec_of(options)
     names = [name for name in (*GENERATION, "bleu") if getattr(given, name, None) is not None]
     model = getattr(import_module(spec.module), spec.title)
     translates = options.task == "translation"
@@ -349,7 +339,7 @@ def _generated(
         return
     if "carried" in spec.arguments():
         options = replace(options, shape={**options.shape, "carried": True})
-    net, known = compile_model(options, spec, dataset), dataset.vocabularies["label"]
+    net, known = compile_model(options, dataset), dataset.vocabularies["label"]
     net.load_state({"parameters": session.net.state()["parameters"]})
     chosen: dict[str, Any] = {"max_length": LONGEST, "end": known.index(END)}
     chosen |= {name: getattr(given, name) for name in names if name != "bleu"}
@@ -371,19 +361,18 @@ def open_trained(
     Raises: as `evaluate` does.
     """
     options = with_model(stored.options, given)
-    named = {name: getattr(given, name) for name in ("device", "precision", "threads")}
-    changes: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    asked = ((name, getattr(given, name)) for name in ("device", "precision", "threads"))
+    changes: dict[str, Any] = {name: value for name, value in asked if value is not None}
+    split = given.split
     if given.data is not None:  # of its splits nothing is said
         changes |= {"data": data_name(given.data), "reading": options.format_options()}
-    if given.device is not None and given.precision is None:
-        changes["precision"] = "float32"  # the run's may be one that only a GPU has
-    if given.threads is not None:
+        if os.path.isfile(expanded(given.data)):
+            split = WHOLE
+    if "device" in changes:
+        changes.setdefault("precision", "float32")  # the run's may be one that only a GPU has
+    if "threads" in changes:
         changes["processors"] = None  # which may not divide them
     options = replace(options, **changes)
-    spec = find(options.model, options.task, options.format)
-    split = given.split
-    if given.data is not None and os.path.isfile(expanded(given.data)):
-        split = WHOLE
     dataset = load_data(
         options.data,
         format=options.format,
@@ -408,23 +397,19 @@ def open_trained(
             )
     source = options.reading.get(split, dataset.name)  # dev and test may be files of their own
     dataset = replace(dataset, counts=stored.data.counts, name=source)
-    net = compile_model(options, spec, dataset)
-    net.load_state({"parameters": stored.judged})
-    return RunSession(options, spec, dataset, net), split
+    session = RunSession(options, dataset, compile_model(options, dataset))
+    session.net.load_state({"parameters": stored.judged})
+    return session, split
 
 
-def unknown_words(graphs: GraphBatch, dataset: Dataset) -> list[str]:
-    """Return a line for each pull of words of which the training data did not have some."""
-    lines = []
+def unknown_words(graphs: GraphBatch, dataset: Dataset) -> Iterator[str]:
+    """Yield a line for each pull of words of which the training data did not have some."""
     for name, vocabulary in dataset.vocabularies.items():
         pull = graphs.pulls.get(name)
-        if not isinstance(pull, np.ndarray) or vocabulary.unknown != UNKNOWN:
-            continue
-        present, unknown = np.count_nonzero(pull >= 0), np.count_nonzero(pull == 0)
-        if unknown:
+        if isinstance(pull, np.ndarray) and vocabulary.unknown == UNKNOWN and not pull.all():
+            present, unknown = np.count_nonzero(pull >= 0), np.count_nonzero(pull == 0)
             share = f"{unknown:,} of {present:,} ({100 * unknown / present:.1f} %)"
-            lines.append(f"{share} of the values of '{name}' are unknown words, {UNKNOWN}")
-    return lines
+            yield f"{share} of the values of '{name}' are unknown words, {UNKNOWN}"
 
 
 def predict(given: Namespace) -> int:
@@ -441,10 +426,7 @@ def predict(given: Namespace) -> int:
     found: Iterable[dict[str, Any]] = [
         {"prediction": text, "score": round(score, DIGITS)}
         for text, score in _generated(session, graphs, given)
-    ]
-    if not found:
-        labels, size = session.dataset.labels, given.batch_size or EVALUATION_BATCH
-        found = predictions(session.net, session.task, graphs, labels, words, size)
+    ] or predictions(session, graphs, words, given.batch_size or EVALUATION_BATCH)
     named = with_ids(found, session.dataset.ids.get(split, ()))
     lines = (f"{line_of(record)}\n" for record in named)
     if given.out is None:
@@ -483,9 +465,8 @@ def known_words(
     numbers, known = graphs.pulls.get("word"), vocabularies.get("word")
     if not isinstance(numbers, np.ndarray) or not isinstance(known, OpenVocabulary):
         return graphs, []
+    closed = replace(graphs, pulls={**graphs.pulls, "word": numbers * (numbers < len(known))})
     names = [*known.numbered, None]  # the last for -1
-    within = np.where(numbers < len(known), numbers, 0)
-    closed = replace(graphs, pulls={**graphs.pulls, "word": within})
     return closed, [names[number] for number in numbers]
 
 
@@ -496,35 +477,32 @@ def with_ids(records: Iterable[dict[str, Any]], ids: Sequence[Any]) -> Iterator[
 
 
 def predictions(
-    net: vrt.Network,
-    task: Task,
-    graphs: GraphBatch,
-    classes: Sequence[str],
-    words: Sequence[str | None],
-    size: int,
+    session: RunSession, graphs: GraphBatch, words: Sequence[str | None], size: int
 ) -> Iterator[dict[str, Any]]:
     """Yield what a network makes of each graph: values by vertex, or by vertex type and vertex.
 
     Args:
-        classes: names of the classes; () where they are numbers.
         words: of each vertex of all graphs; [] for none.
         size: graphs at a time.
     """
-    push, program = task.answer or "loss", net.program
+    push, program = session.task.answer or "loss", session.net.program
     nodes = (program.nodes[k] for k in program.find("push"))
     # Functions without it push a constant, so that each vertex has a row.
-    own = (node for node in nodes if program.nodes[node.inputs[0]].op != "const")
-    numbers = dict.fromkeys(node.function for node in own if node["name"] == push)
-    typed = graphs.types is not None
-    answering = [program.sites[number].name for number in numbers] if typed else [""]
+    answering = {
+        program.sites[node.function].name if graphs.types is not None else ""
+        for node in nodes
+        if program.nodes[node.inputs[0]].op != "const" and node["name"] == push
+    }
     start = 0  # the first vertex of a minibatch
     for batch in Loader(graphs, size, shuffle=False):
-        answer = np.asarray(net(batch, outputs=(push,))[push], np.float64)
+        answer = np.asarray(session.net(batch, outputs=(push,))[push], np.float64)
         values: dict[str, Any] = {push: np.round(answer, DIGITS)}  # of each vertex, by name
+        same: dict[str, Any] = {}  # of all vertices
         if push == "logits":
             share = np.exp(answer - answer.max(axis=1, keepdims=True))
             share /= share.sum(axis=1, keepdims=True)
-            named: list[Any] = [*classes] or [*range(answer.shape[1])]
+            named: list[Any] = [*(session.dataset.labels or range(answer.shape[1]))]
+            same = {"classes": named}
             values = {
                 # Names as they are, in Python.
                 "prediction": np.array(named, object)[answer.argmax(axis=1)],
@@ -539,14 +517,14 @@ def predictions(
                 at = np.arange(begin, end)
                 if types is not None:
                     at = at[types.of_vertex[at] == types.number(owner)]
-                of: dict[str, Any] = {}
+                of = record if types is None else {}
                 said = [words[vertex] for vertex in start + at] if words else []
                 if any(said):
                     of["word"] = said
                 if owner in answering:
-                    of["roots"] = np.flatnonzero(is_root[at]).tolist()
-                    of |= {"classes": named} if push == "logits" else {}
+                    of |= {"roots": np.flatnonzero(is_root[at]).tolist(), **same}
                     of |= {name: value[at].tolist() for name, value in values.items()}
-                record |= of if types is None else {owner: of} if of else {}
+                if types is not None and of:
+                    record[owner] = of
             yield record
         start += batch.num_vertices

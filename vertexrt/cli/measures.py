@@ -1,11 +1,12 @@
-"""The measures that tasks are judged by: a row for each, made of sums over minibatches.
+"""The measures that tasks are judged by: a row for each, one sum over others.
 
-`Totals` holds the sums; every mean is formed at the end.
+`Totals` holds the sums over minibatches; every mean is formed at the end.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from vertexrt.bench.record import aligned
 from vertexrt.cli.options import Task
 from vertexrt.errors import NumericError
 from vertexrt.graph import GraphBatch, Rows
+from vertexrt.graph.pulls import parts_of
 
 Sums = dict[str, float]
 Count = Annotated[int, JsonRecord.whole, 0, LARGEST_COUNT]
@@ -25,89 +27,102 @@ PER_CENT = ("accuracy", "f1")  # how names of shares end
 PERPLEXITY_CEILING = 700.0  # math.exp overflows above 709
 
 
-class Judged(NamedTuple):
-    """A minibatch, what is right in it, and what the model made of it.
-
-    Attributes:
-        label: the pull that says what is right; None where the graphs have none.
-        answer: [V, n], the push that the task looks at; None where it was not asked for.
-        names: of the classes; () where they are numbers.
-    """
-
-    batch: GraphBatch
-    label: np.ndarray | Rows | None
-    answer: np.ndarray | None
-    names: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """A value that tells how good a model is.
+class Measure(NamedTuple):
+    """A value that tells how good a model is: what is counted, a share of something else.
 
     Attributes:
         larger: whether larger is better.
-        sums: what it is made of, besides `loss` and `graphs`.
-        count: returns what a minibatch adds to them.
-        value: makes it of the sums; NaN where nothing was seen.
+        part, wholes: names of sums, the first is divided by all others together.
+        value: what is made of the share.
     """
 
     larger: bool
-    sums: tuple[str, ...]
-    count: Callable[[Judged], Sums]
-    value: Callable[[Mapping[str, Any]], float]
+    part: str
+    wholes: tuple[str, ...]
+    value: Callable[[float], float] = float
 
 
-def _share(part: str, whole: str) -> Callable[[Mapping[str, Any]], float]:
-    return lambda sums: sums[part] / sums[whole] if sums[whole] else math.nan
+def _perplexity(loss: float) -> float:
+    return math.exp(loss) if loss < PERPLEXITY_CEILING else math.inf
+
+
+_OF_VERTICES = Measure(True, "vertices_right", ("vertices",))
+_OF_ENTITIES = ("entities", "entities_found")
+MEASURES = {
+    "loss": Measure(False, "loss", ("graphs",)),
+    "root_accuracy": Measure(True, "roots_right", ("roots",)),
+    "vertex_accuracy": _OF_VERTICES,
+    "macro_f1": Measure(True, "vertices_f1", ("vertices_classes",)),
+    "micro_f1": _OF_VERTICES,  # the same where each vertex has one class
+    "root_macro_f1": Measure(True, "roots_f1", ("roots_classes",)),
+    "accuracy": _OF_VERTICES,
+    "entity_f1": Measure(True, "entities_right", _OF_ENTITIES, lambda share: 2 * share),
+    "mean_squared_error": Measure(False, "squared_errors", ("numbers",)),
+    "mean_absolute_error": Measure(False, "absolute_errors", ("numbers",)),
+    "perplexity": Measure(False, "loss", ("labelled",), _perplexity),
+}
+# Sums that are known of every task, or follow from a confusion.
+_NOT_COUNTED = {"loss", "graphs", "vertices_f1", "vertices_classes", "roots_f1", "roots_classes"}
+
+
+def sums_of(task: Task) -> list[str]:
+    """Return the names of what is counted in the minibatches of a task."""
+    rows = [MEASURES[name] for name in task.measures]
+    return sorted({name for row in rows for name in (row.part, *row.wholes)} - _NOT_COUNTED)
+
+
+def count(
+    task: Task, batch: GraphBatch, pushed: Mapping[str, np.ndarray], names: Sequence[str] = ()
+) -> Sums:
+    """Return what a minibatch adds to the sums of a task, some of `sums_of` by name.
+
+    Args:
+        task: says which pull is right, and which push, [V, n], answers.
+        pushed: outputs in the user's vertex order; without the answer less is counted.
+        names: of the classes; () where they are numbers.
+    """
+    label, answer, wanted = batch.pulls.get(task.label), pushed.get(task.answer), sums_of(task)
+    if label is not None and answer is not None and "numbers" in wanted:
+        right = rows_of(label, np.float64(math.nan)).reshape(batch.num_vertices, -1)
+        off = answer.reshape(right.shape).astype(np.float64) - right
+        off = off[~np.isnan(off).any(axis=1)]
+        return {
+            "numbers": off.size,
+            "squared_errors": float(np.square(off).sum()),
+            "absolute_errors": float(np.abs(off).sum()),
+        }
+    classes = classes_of(label)
+    if classes is None:
+        return {}
+    has, roots = classes >= 0, batch.roots
+    found: Sums = {}
+    cases = {"labelled": has}
+    if answer is not None:
+        best = np.argmax(answer, axis=1)
+        hits = best == classes  # -1 equals no class
+        cases |= {"vertices": has, "roots": has[roots]}
+        cases |= {"vertices_right": hits, "roots_right": hits[roots]}
+        if "entities" in wanted and any(_iob(name)[1] for name in names):
+            graph = batch.graph_of[has].tolist()
+            of = [entities(each[has].tolist(), graph, names) for each in (classes, best)]
+            both = (*of, of[0] & of[1])
+            found = dict(zip((*_OF_ENTITIES, "entities_right"), map(len, both), strict=True))
+    found |= {name: int(np.count_nonzero(each)) for name, each in cases.items() if name in wanted}
+    return found
 
 
 def classes_of(label: np.ndarray | Rows | None) -> np.ndarray | None:
     """Return the class of each vertex, -1 where it has none; None where there are no classes."""
-    if isinstance(label, Rows):
-        label = rows_of(label, np.int32(-1))
-    return label if label is not None and label.dtype.kind == "i" else None
+    found = None if label is None else rows_of(label, np.int32(-1))
+    return found if found is not None and found.dtype.kind == "i" else None
 
 
-def rows_of(table: Rows, absent: np.generic) -> np.ndarray:
+def rows_of(label: np.ndarray | Rows, absent: np.generic) -> np.ndarray:
     """Return the row of each vertex, `absent` where it has none."""
-    if table.index is None:
-        return table.table
-    found = table.table[np.maximum(table.index, 0)] if len(table.table) else table.table
-    missing = (table.index < 0).reshape(-1, *[1] * (found.ndim - 1))
-    return np.where(missing, absent, found)
-
-
-def _labelled(judged: Judged) -> Sums:
-    label = classes_of(judged.label)
-    return {} if label is None else {"labelled": int(np.count_nonzero(label >= 0))}
-
-
-def _right(seen: str, roots: bool) -> Measure:
-    """Return the share of vertices, or of roots alone, whose largest logit is their class."""
-    right = f"{seen}_right"
-
-    def count(judged: Judged) -> Sums:
-        label = classes_of(judged.label)
-        if label is None or judged.answer is None:
-            return {}
-        at = judged.batch.roots if roots else slice(None)
-        equal = np.argmax(judged.answer, axis=1) == label  # -1 equals no class
-        both = {seen: label >= 0, right: equal}
-        return {name: int(np.count_nonzero(each[at])) for name, each in both.items()}
-
-    return Measure(True, (seen, right), count, _share(right, seen))
-
-
-def _entities(judged: Judged) -> Sums:
-    label = classes_of(judged.label)
-    if label is None or judged.answer is None or not any(_iob(n)[1] for n in judged.names):
-        return {}
-    at = np.flatnonzero(label >= 0)
-    graph = judged.batch.graph_of[at].tolist()
-    right = entities(label[at].tolist(), graph, judged.names)
-    found = entities(np.argmax(judged.answer[at], axis=1).tolist(), graph, judged.names)
-    both = len(right & found)
-    return {"entities": len(right), "entities_found": len(found), "entities_right": both}
+    table, index = parts_of(label)
+    if index is not None:
+        table = np.concatenate([table, np.full((1, *table.shape[1:]), absent)])[index]
+    return np.asarray(table)
 
 
 def entities(
@@ -125,43 +140,17 @@ def entities(
         for at, tag in enumerate(tags)
         if at == 0 or prefixes[tag] == "B" or words[at] != words[at - 1]
     ]
-    ends = [*starts[1:], len(tags)]
-    runs = zip(starts, ends, strict=True)
-    return {(start, end, words[start][0]) for start, end in runs if words[start][0]}
+    return {
+        (start, end, words[start][0])
+        for start, end in pairwise([*starts, len(tags)])
+        if words[start][0]
+    }
 
 
 def _iob(name: str) -> tuple[str, str]:
     """Return the two parts of a tag; "", "" of one that is outside of all entities."""
     prefix, _, kind = name.partition("-")
     return (prefix, kind) if prefix in ("B", "I") else ("", "")
-
-
-def _f1(sums: Mapping[str, float]) -> float:
-    both = sums["entities"] + sums["entities_found"]
-    return 2 * sums["entities_right"] / both if both else math.nan
-
-
-def _numbers(judged: Judged) -> Sums:
-    if judged.label is None or judged.answer is None:
-        return {}
-    none = np.float64(math.nan)
-    label = judged.label
-    right = rows_of(label, none) if isinstance(label, Rows) else label
-    right = right.reshape(len(right), -1)
-    off = judged.answer.reshape(len(right), -1).astype(np.float64) - right
-    off = off[~np.isnan(off).any(axis=1)]
-    return {
-        "numbers": off.size,
-        "squared_errors": float(np.square(off).sum()),
-        "absolute_errors": float(np.abs(off).sum()),
-    }
-
-
-def _perplexity(sums: Mapping[str, float]) -> float:
-    if not sums["labelled"]:
-        return math.nan
-    mean = sums["loss"] / sums["labelled"]
-    return math.exp(mean) if mean < PERPLEXITY_CEILING else math.inf
 
 
 def confusion(label: np.ndarray, answer: np.ndarray, classes: int) -> np.ndarray:
@@ -186,47 +175,6 @@ def scores(cells: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return right / least[0], right / least[1], 2 * right / least[2]
 
 
-def _macro_f1(of: int) -> Measure:
-    """Return the mean F1 of the classes that occur or are answered; of 0 roots, of 1 vertices."""
-
-    def value(sums: Mapping[str, Any]) -> float:
-        if sums["confusion"] is None or not sums["confusion"][of].any():
-            return math.nan
-        cells = sums["confusion"][of]
-        seen = cells.sum(1) + cells.sum(0)[: len(cells)] > 0
-        return float(scores(cells)[2][seen].mean())
-
-    return Measure(True, (), lambda judged: {}, value)
-
-
-_OF_NUMBERS = ("numbers", "squared_errors", "absolute_errors")
-_OF_ENTITIES = ("entities", "entities_found", "entities_right")
-_OF_VERTICES = _right("vertices", False)
-
-MEASURES = {
-    "loss": Measure(False, (), lambda judged: {}, _share("loss", "graphs")),
-    "root_accuracy": _right("roots", True),
-    "vertex_accuracy": _OF_VERTICES,
-    "macro_f1": _macro_f1(1),
-    "micro_f1": _OF_VERTICES,  # the same where each vertex has one class
-    "root_macro_f1": _macro_f1(0),
-    "accuracy": _OF_VERTICES,
-    "entity_f1": Measure(True, _OF_ENTITIES, _entities, _f1),
-    "mean_squared_error": Measure(
-        False, _OF_NUMBERS, _numbers, _share("squared_errors", "numbers")
-    ),
-    "mean_absolute_error": Measure(
-        False, _OF_NUMBERS, _numbers, _share("absolute_errors", "numbers")
-    ),
-    "perplexity": Measure(False, ("labelled",), _labelled, _perplexity),
-}
-
-
-def sums_of(task: Task) -> list[str]:
-    """Return the names of what the measures of a task are made of."""
-    return sorted({name for measure in task.measures for name in MEASURES[measure].sums})
-
-
 @dataclass(slots=True)
 class Totals:
     """Hold sums over the minibatches seen so far; every mean is formed at the end.
@@ -236,14 +184,14 @@ class Totals:
         graphs: graphs seen.
         seconds: wall time spent on these minibatches.
         sums: what the measures of the task are made of, by name.
-        confusion: of roots and of vertices, int64 [2, C, C + 1]; None where none is counted.
+        confusion: of "roots" and of "vertices", int64 [C, C + 1]; None where none is counted.
     """
 
     loss: float = 0.0
     graphs: Count = 0
     seconds: NotNegative = 0.0
     sums: dict[str, NotNegative] = field(default_factory=dict)
-    confusion: np.ndarray | None = None
+    confusion: Mapping[str, np.ndarray] | None = None
 
     def add(
         self,
@@ -253,49 +201,36 @@ class Totals:
         loss: float,
         names: Sequence[str] = (),
     ) -> None:
-        """Add one minibatch.
-
-        Args:
-            task: says which pull is right and which push answers.
-            batch: its graphs.
-            pushed: outputs in the user's vertex order.
-            loss: sum of the loss over its vertices.
-            names: of the classes.
-        """
+        """Add one minibatch: its loss, summed over its vertices, and what `count` makes of it."""
         self.loss += loss
         self.graphs += batch.num_graphs
-        judged = Judged(batch, batch.pulls.get(task.label), pushed.get(task.answer), names)
-        counted: Sums = {}
-        for count in dict.fromkeys(MEASURES[name].count for name in task.measures):
-            counted |= count(judged)  # several measures share one
-        for name, value in counted.items():
+        for name, value in count(task, batch, pushed, names).items():
             self.sums[name] = self.sums.get(name, 0) + value
 
     def value(self, measure: str) -> float:
         """Return a measure, NaN when nothing was seen that it is made of."""
+        sums: Sums = {"loss": self.loss, "graphs": self.graphs, **self.sums}
+        for of, cells in (self.confusion or {}).items():
+            seen = cells.sum(1) + cells.sum(0)[: len(cells)] > 0
+            sums |= {f"{of}_f1": scores(cells)[2][seen].sum(), f"{of}_classes": seen.sum()}
         row = MEASURES[measure]
-        found = {name: self.sums.get(name, 0) for name in row.sums}
-        fixed = {"loss": self.loss, "graphs": self.graphs, "confusion": self.confusion}
-        return row.value({**fixed, **found})
+        whole = sum(sums.get(name, 0) for name in row.wholes)
+        return row.value(sums.get(row.part, 0) / whole) if whole else math.nan
 
     def graphs_per_s(self) -> float:
         """Return graphs in a second."""
         return self.graphs / self.seconds if self.seconds > 0 else 0.0
 
+    def values(self, task: Task) -> dict[str, float]:
+        """Return the loss and the measures of a task."""
+        return {name: self.value(name) for name in ("loss", *task.measures)}
+
     def record(self, task: Task, epoch: int, split: str) -> dict[str, Any]:
         """Return the line of metrics.jsonl; a value that is not finite is null."""
         speed = {"graphs_per_s": self.graphs_per_s(), "seconds": self.seconds}
-        values = self._values(task) | speed
-        finite = {key: value if math.isfinite(value) else None for key, value in values.items()}
+        found = (self.values(task) | speed).items()
+        finite = {key: value if math.isfinite(value) else None for key, value in found}
         return {"epoch": epoch, "split": split, **finite}
-
-    def text(self, task: Task) -> str:
-        """Return the values that there are, for people: `loss 1.234, root accuracy 45.6 %`."""
-        found = self._values(task).items()
-        return ", ".join(shown(name, value) for name, value in found if not math.isnan(value))
-
-    def _values(self, task: Task) -> dict[str, float]:
-        return {name: self.value(name) for name in ("loss", *task.measures)}
 
     def require_finite(self, where: str) -> None:
         """Raise NumericError when the loss is not finite.
@@ -312,20 +247,28 @@ class Totals:
             )
 
 
-def shown(name: str, value: float) -> str:
-    """Return a value of metrics.jsonl in a form for people: `root accuracy 45.60 %`."""
-    return f"{name.replace('_', ' ')} {value_text(value, name)}"
-
-
-def in_table(line: Mapping[str, Any], title: str = "", names: Sequence[str] = ()) -> dict[str, str]:
-    """Return values of a line of metrics.jsonl as cells of a table, by their heads.
+def in_words(line: Mapping[str, Any], names: Iterable[str], title: str = "") -> dict[str, str]:
+    """Return measures that a line of metrics.jsonl has, for people: `root accuracy`, `45.60 %`.
 
     Args:
-        title: before each head.
-        names: of measures; all if none are given.
+        title: before each name.
     """
-    there = [name for name in names or MEASURES if line.get(name) is not None]
-    return {f"{title}{name.replace('_', ' ')}": value_text(line[name], name) for name in there}
+    found: dict[str, str] = {}
+    for name in names:
+        value = line.get(name)
+        if value is None or math.isnan(value):
+            continue
+        form = ".2f" if name == "perplexity" else ".4f"
+        text = f"{value:{form if abs(value) < LONG else '.3e'}}"
+        if name.endswith(PER_CENT):
+            text = f"{100 * value:.2f} %"
+        found[title + name.replace("_", " ")] = text
+    return found
+
+
+def shown(line: Mapping[str, Any], names: Iterable[str] = ()) -> str:
+    """Return measures as a text, all if none are named: `loss 1.2340, root accuracy 45.60 %`."""
+    return ", ".join(map(" ".join, in_words(line, names or line).items()))
 
 
 def table_of(rows: Sequence[Mapping[str, str]]) -> str:
@@ -334,22 +277,10 @@ def table_of(rows: Sequence[Mapping[str, str]]) -> str:
     return aligned(heads, [[row.get(head, "") for head in heads] for row in rows])
 
 
-def value_text(value: float, name: str) -> str:
-    """Return the value of a measure alone: `45.60 %`."""
-    if name.endswith(PER_CENT):
-        return f"{100 * value:.2f} %"
-    if abs(value) >= LONG:
-        return f"{value:.3e}"
-    return f"{value:.2f}" if name == "perplexity" else f"{value:.4f}"
-
-
 def counted(found: Totals) -> dict[str, np.ndarray]:
     """Return the confusions there are: of roots, and of vertices where other ones have labels."""
-    if found.confusion is None:
-        return {}
-    roots, vertices = found.confusion
-    every = {"roots": roots, "vertices": vertices}
-    if np.array_equal(roots, vertices):
+    every = dict(found.confusion or {})
+    if every and np.array_equal(every["roots"], every["vertices"]):
         del every["vertices"]
     return {title: cells for title, cells in every.items() if cells.any()}
 
@@ -365,15 +296,15 @@ def deciding(task: Task, dev: Totals, metric: str | None = None) -> str:
     )
 
 
-def better(measure: str, new: tuple[float, float], old: tuple[float, float] | None) -> bool:
+def better(measure: str, new: tuple[float, float], old: tuple[float | None, float | None]) -> bool:
     """Tell whether `new` beats the best so far; NaN or infinity never does.
 
     Args:
-        new, old: the value and the loss; of equal values the lower loss is better.
+        new, old: the value and the loss, None at first; of equal values the lower loss is better.
     """
-    value, loss = new
-    if not math.isfinite(value):
-        return False
-    if old is None or value == old[0]:
-        return old is None or loss < old[1]
-    return value > old[0] if MEASURES[measure].larger else value < old[0]
+    (value, loss), (best, lowest) = new, old
+    if not math.isfinite(value) or best is None or lowest is None:
+        return math.isfinite(value)
+    if value == best:
+        return loss < lowest
+    return value > best if MEASURES[measure].larger else value < best

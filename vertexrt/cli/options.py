@@ -15,11 +15,11 @@ import os
 import re
 import shlex
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 from vertexrt.api.json_record import JsonRecord, parse_json
 from vertexrt.engine.devices import DEVICES, DTYPES, ENGINES, KERNEL_FORMS, PRECISIONS
@@ -97,9 +97,11 @@ CONFIG_NAME = "config.json"  # of the options in a run folder
 # Digits of ASCII only: no spaces, signs, underscores, other bases or other scripts.
 _WHOLE = re.compile(r"[0-9]{1,20}")
 _REAL = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,5})?")
+LONGEST_REAL = 64  # characters
+_WEIGHT = rf"(?=[^,]{{1,{LONGEST_REAL}}}(?:,|$)){_REAL.pattern}"
+_WEIGHTS = re.compile(rf"balanced|(?:balanced:)?{_WEIGHT}(?:,{_WEIGHT})*")
 _NAME = re.compile(r"[^\W\d]\w*")  # of an argument
 _HALF_OF_A_PAIR = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # surrogates that no path has
-LONGEST_REAL = 64  # characters
 LONGEST_PATH = 4095  # bytes; what systems take
 LONGEST_NAME = 255  # bytes of one part of a path
 SHOWN = 60  # characters of a wrong value that an error repeats
@@ -107,8 +109,14 @@ LARGEST_GRAPH = 2**20  # leaves of a tree, words of a chain
 MOST_SECONDS = 7 * 86_400.0
 
 
+@dataclass(frozen=True)
 class Values:
-    """What an option takes: here any text, which is checked where it is used."""
+    """What an option takes: here any text, which is checked where it is used.
+
+    The fields of a class are the limits that its `reader` of a checkpoint takes.
+    """
+
+    reader: ClassVar[Callable[..., Any]] = staticmethod(JsonRecord.text)
 
     def read(self, flag: str, text: str) -> Any:
         """Return what a word of the command line stands for.
@@ -121,27 +129,24 @@ class Values:
 
     def stored(self, fields: JsonRecord, name: str) -> Any:
         """Return a field of a checkpoint, within the same limits. Raises: CheckpointError."""
-        return fields.text(name)
+        return self.reader(fields, name, *astuple(self))
 
 
 @dataclass(frozen=True)
 class Whole(Values):
     """Whole numbers within limits, written in decimal digits."""
 
+    reader = staticmethod(JsonRecord.whole)
     least: int
     most: int
 
     def read(self, flag: str, text: str) -> int:
         """Return the number."""
-        if _WHOLE.fullmatch(text) is None or int(text) < self.least:
-            _refuse_value(flag, text, f"a whole number, {self.least} or more")
-        if int(text) > self.most:
-            _refuse_value(flag, text, f"a whole number, {self.most} at most")
-        return int(text)
-
-    def stored(self, fields: JsonRecord, name: str) -> int:
-        """Return a number of a checkpoint."""
-        return fields.whole(name, self.least, self.most)
+        number = int(text) if _WHOLE.fullmatch(text) else -1
+        if not self.least <= number <= self.most:
+            limit = f"{self.most} at most" if number > self.most else f"{self.least} or more"
+            _refuse_value(flag, text, f"a whole number, {limit}")
+        return number
 
 
 @dataclass(frozen=True)
@@ -157,7 +162,7 @@ class Real(Values):
         if not 0.0 <= value < self.below:
             limit = f" and less than {self.below:g}" if self.below <= 1.0 or fits else ""
             _refuse_value(flag, text, f"a number, 0 or more{limit}")
-        if value == 0.0 and re.search("[1-9]", re.split("[eE]", text)[0]):
+        if value == 0.0 and re.match("[0.]*[1-9]", text):
             _refuse_value(flag, text, "a number that is not too small to be told from 0")
         return value
 
@@ -178,13 +183,9 @@ class OneOf(Values):
     def read(self, flag: str, text: str) -> str:
         """Return the word."""
         if text not in self.known:
-            near = nearest(text, self.known)
-            _refuse_value(flag, text, "one of " + ", ".join(self.known), near)
+            expected = "one of " + ", ".join(self.known)
+            _refuse_value(flag, text, expected, nearest(text, self.known))
         return text
-
-    def stored(self, fields: JsonRecord, name: str) -> str:
-        """Return a word of a checkpoint."""
-        return fields.text(name, self.known)
 
 
 class ClassWeights(Values):
@@ -192,22 +193,16 @@ class ClassWeights(Values):
 
     def read(self, flag: str, text: str) -> str:
         """Return the text."""
-        if not self.fits(text):
+        if _WEIGHTS.fullmatch(text) is None:
             _refuse_value(flag, text, "balanced, or a number for each class: 1,2.5,1")
         return text
 
     def stored(self, fields: JsonRecord, name: str) -> str:
         """Return those of a checkpoint."""
         text = fields.text(name)
-        if not self.fits(text):
+        if _WEIGHTS.fullmatch(text) is None:
             fields.refuse(name, "numbers with commas between them")
         return text
-
-    def fits(self, text: str) -> bool:
-        """Tell whether a text has this form."""
-        parts = text.removeprefix("balanced:").split(",")
-        numbers = all(len(part) <= LONGEST_REAL and _REAL.fullmatch(part) for part in parts)
-        return text == "balanced" or numbers
 
 
 class PathText(Values):
@@ -725,10 +720,8 @@ class Parser(argparse.ArgumentParser):
                 settings |= {"metavar": metavar, "type": partial(row.takes.read, row.word)}
             if row.of != "run":
                 settings["default"] = row.default
-            if row.word.startswith("--"):
-                self.add_argument(row.word, dest=row.name, **settings)
-            else:
-                self.add_argument(row.name, **settings)
+            flags = [row.word] if row.word.startswith("--") else []
+            self.add_argument(*flags, dest=row.name, **settings)
 
 
 class Once(argparse.Action):
@@ -760,12 +753,6 @@ def _defaults() -> dict[str, str]:
     models = {spec.name: {**NEUTRAL, **spec.train, **spec.options} for spec in SPECS}
     models["a model of yours"] = dict(OWN_TRAIN)
 
-    def few(names: list[str]) -> str:
-        """Leave out most of many."""
-        if len(names) <= MOST_SHOWN:
-            return ", ".join(names)
-        return f"{names[0]} and {len(names) - 1} others"
-
     found = {}
     for name in dict.fromkeys(name for values in models.values() for name in values):
         owners: dict[Any, list[str]] = {}
@@ -773,8 +760,11 @@ def _defaults() -> dict[str, str]:
             if name in values:
                 owners.setdefault(values[name], []).append(model)
         most, *others = sorted(owners, key=lambda value: -len(owners[value]))
-        apart = "".join(f"; {value}: {few(owners[value])}" for value in others)
-        found[name] = f"default {most}{apart}"
+        found[name] = f"default {most}"
+        for value in others:
+            few, more = owners[value], len(owners[value]) - 1
+            text = ", ".join(few) if more < MOST_SHOWN else f"{few[0]} and {more} others"
+            found[name] += f"; {value}: {text}"
     return found
 
 
@@ -878,7 +868,7 @@ def _words_of(path: Path) -> list[str]:
 
     def text_of(name: str, value: Any) -> str:
         if isinstance(value, bool):
-            return "true" if value else "false"
+            return str(value).lower()
         long = isinstance(value, int) and value.bit_length() > MOST_BITS
         if long or not isinstance(value, int | float | str):
             kind = "number of too many digits" if long else type(value).__name__

@@ -39,7 +39,7 @@ import numpy as np
 
 from vertexrt.api.json_record import JsonRecord, parse_json
 from vertexrt.api.optimizer import LARGEST_COUNT
-from vertexrt.cli.measures import MEASURES, PER_CENT, Totals, better, counted, in_table, table_of
+from vertexrt.cli.measures import MEASURES, PER_CENT, Totals, better, counted, in_words, table_of
 from vertexrt.cli.options import CONFIG_NAME, SPLITS, TASKS
 from vertexrt.errors import CheckpointError, UsageError, from_system
 from vertexrt.pictures import HOW_TO_DRAW, can_draw, figure
@@ -103,11 +103,10 @@ def _is_gone(owner: str) -> bool:
     if found is None or found[2] != socket.gethostname():
         return not owner
     try:
-        os.kill(int(found[1]), 0)  # sends nothing
+        with suppress(PermissionError):  # it is there, and another user's
+            os.kill(int(found[1]), 0)  # sends nothing
     except ProcessLookupError:
         return True
-    except PermissionError:  # it is there, and another user's
-        return False
     return False
 
 
@@ -137,18 +136,18 @@ class ScalarLog:
     Raises: UsageError, when no library is there that writes event files.
     """
 
+    _writer: Any
+
     def __init__(self) -> None:
-        self._writer: Any = None
-        for module, packages in WRITERS.items():
-            if all(find_spec(package) for package in packages):
-                self._module = module
-                return
-        raise UsageError.at(
-            "--log",
-            "no library that writes event files is installed",
-            "expected tensorboardX, or torch with tensorboard",
-            "Get it with: pip install -e '.[tensorboard]' in the checkout",
-        )
+        known = [module for module, packages in WRITERS.items() if all(map(find_spec, packages))]
+        if not known:
+            raise UsageError.at(
+                "--log",
+                "no library that writes event files is installed",
+                "expected tensorboardX, or torch with tensorboard",
+                "Get it with: pip install -e '.[tensorboard]' in the checkout",
+            )
+        self._module, self._writer = known[0], None
 
     def add(self, folder: Path, records: Sequence[Line]) -> None:
         """Add lines; they are in the file when this returns.
@@ -209,33 +208,21 @@ class RunFolder(NamedTuple):
         """Return the file of metrics."""
         return self.path / METRICS
 
-    @property
-    def curve(self) -> Path:
-        """Return the picture of the learning curves."""
-        return self.path / CURVE
-
     def configure(self, options: Mapping[str, Any]) -> None:
         """Write down the options of the run.
 
         Raises: CheckpointError, when they cannot be written.
         """
-        if not self.writes:
-            return
-        content = json.dumps(options, indent=2) + "\n"
-        with self._writing(self.path / CONFIG_NAME, "the options"):
-            write_atomically(self.path / CONFIG_NAME, content.encode())
+        self._write(CONFIG_NAME, "the options", json_text(options))
 
     def append(self, records: Sequence[Line]) -> None:
         """Add lines to the metrics; they are on disk when this returns.
 
         Raises: CheckpointError, when they cannot be written.
         """
-        if not self.writes:
-            return
-        with self._writing(self.metrics, "the metrics"):
-            append_durably(self.metrics, _lines(records))
-            if self.log is not None:
-                self.log.add(self.path, records)
+        self._write(METRICS, "the metrics", _lines(records), append_durably)
+        if self.log is not None:
+            self.log.add(self.path, records)
 
     def records(self) -> list[Line]:
         """Return the metrics written so far; a last line that was cut off is left out.
@@ -244,27 +231,24 @@ class RunFolder(NamedTuple):
 
         Raises: CheckpointError, when they cannot be read, or a line is not one of a run's.
         """
-        if not self.metrics.exists():
-            return []
+        records: list[Line] = []
+        where = str(self.metrics)
         try:
-            lines = read_plain(self.metrics).split(b"\n")[:-1]
-        except OSError as error:
-            raise self._misread(str(self.metrics), error.strerror or str(error)) from error
-        records = []
-        for number, line in enumerate(lines, 1):
-            where = f"{self.metrics}:{number}"
-            try:
-                stored = parse_json(line)
-            except ValueError as error:
-                raise self._misread(where, f"the line is not JSON ({error})") from error
-            fields = JsonRecord(stored, where, action=CORRECT)
-            record: Line = {
-                "epoch": fields.whole("epoch", 0, LARGEST_COUNT),
-                "split": fields.text("split", SPLITS),
-            }
-            for name in fields.unread():
-                record[name] = None if fields.null(name) else fields.real(name)
-            records.append(record)
+            lines = read_plain(self.metrics).split(b"\n") if self.metrics.exists() else [b""]
+            for number, line in enumerate(lines[:-1], 1):
+                where = f"{self.metrics}:{number}"
+                fields = JsonRecord(parse_json(line), where, action=CORRECT)
+                record: Line = {
+                    "epoch": fields.whole("epoch", 0, LARGEST_COUNT),
+                    "split": fields.text("split", SPLITS),
+                }
+                for name in fields.unread():
+                    record[name] = None if fields.null(name) else fields.real(name)
+                records.append(record)
+        except (OSError, ValueError) as error:
+            got = getattr(error, "strerror", None) or f"the line is not JSON ({error})"
+            expected = "expected the metrics of a run, unchanged"
+            raise CheckpointError.at(where, got, expected, CORRECT) from error
         return records
 
     def keep(self, wanted: Callable[[Line], bool]) -> None:
@@ -272,11 +256,9 @@ class RunFolder(NamedTuple):
 
         Raises: CheckpointError, when the metrics cannot be read or written.
         """
-        if not self.writes:
-            return
-        kept = _lines(record for record in self.records() if wanted(record))
-        with self._writing(self.metrics, "the metrics"):
-            write_atomically(self.metrics, kept)
+        if self.writes:
+            kept = _lines(record for record in self.records() if wanted(record))
+            self._write(METRICS, "the metrics", kept)
 
     def forget(self) -> None:
         """Remove what a run has written that was not trained."""
@@ -294,24 +276,35 @@ class RunFolder(NamedTuple):
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
 
-    def _misread(self, where: str, got: str) -> CheckpointError:
-        return CheckpointError.at(where, got, "expected the metrics of a run, unchanged", CORRECT)
-
-    def _writing(self, path: Path, what: str) -> AbstractContextManager[None]:
-        return from_system(
+    def _write(
+        self,
+        name: str,
+        what: str,
+        content: bytes,
+        write: Callable[[Path, bytes], None] = write_atomically,
+    ) -> None:
+        path = self.path / name
+        with from_system(
             CheckpointError,
             str(path),
             f"{what} cannot be written",
             "expected a folder with room",
             "Make room and continue with --resume",
-        )
+        ):
+            if self.writes:
+                write(path, content)
+
+
+def json_text(value: Any) -> bytes:
+    """Return JSON for people, as a file has it."""
+    return (json.dumps(value, indent=2) + "\n").encode()
 
 
 def _lines(records: Iterable[Line]) -> bytes:
     return "".join(json.dumps(record) + "\n" for record in records).encode()
 
 
-def fresh(out: str | None, model: str, log: ScalarLog | None = None) -> RunFolder:
+def fresh(out: str | None, model: str) -> RunFolder:
     """Make the folder of a new run and lock it.
 
     A folder may be there when it is empty, or when a run was killed in it before its first save.
@@ -319,7 +312,6 @@ def fresh(out: str | None, model: str, log: ScalarLog | None = None) -> RunFolde
     Args:
         out: the folder; by default `runs/MODEL-DATE-TIME`, a name not taken yet.
         model: name of the model.
-        log: where the metrics are written, too.
     Raises: UsageError, when the folder holds files already, another run is at work in it, or it
         cannot be made or written.
     """
@@ -333,7 +325,7 @@ def fresh(out: str | None, model: str, log: ScalarLog | None = None) -> RunFolde
         path.mkdir(parents=True, exist_ok=True)
         if not os.path.lexists(path / LOCK):  # a folder of other files gets none
             _require_empty(path)
-        folder = RunFolder(path, made, take_lock(path, "--out"), log)
+        folder = RunFolder(path, made, take_lock(path, "--out"))
     try:
         _require_empty(path)
         remove_leftovers(path, WRITTEN)
@@ -369,7 +361,7 @@ def _writable(flag: str, path: Path) -> AbstractContextManager[None]:
     )
 
 
-def existing(name: str, log: ScalarLog | None = None) -> RunFolder:
+def existing(name: str) -> RunFolder:
     """Return the folder of a run to continue, locked.
 
     Raises: UsageError, when there is no such folder, it cannot be written, or another run is at
@@ -383,15 +375,15 @@ def existing(name: str, log: ScalarLog | None = None) -> RunFolder:
             f"expected a run folder with a {LAST}",
             "Give the --out folder of a run",
         )
-    folder = None
+    lock = None
     with _writable("--resume", path):
         if (path / LAST).is_file() or os.path.lexists(path / LOCK):
-            folder = RunFolder(path, (), take_lock(path, "--resume"), log)
-    if folder is not None and folder.last.is_file():
+            lock = take_lock(path, "--resume")
+    folder = RunFolder(path, (), lock)
+    if lock is not None and folder.last.is_file():
         remove_leftovers(path, WRITTEN)
         return folder
-    if folder is not None:
-        folder.close()
+    folder.close()
     raise CheckpointError.at(
         "--resume",
         f"{name} holds no {LAST}",
@@ -442,53 +434,35 @@ def draw_curve(folder: RunFolder) -> str | None:
     names = [name for name in MEASURES if any(line.get(name) is not None for line in records)]
     if not names:
         return "no curve.png: no epoch has ended yet"
+    from matplotlib.ticker import MaxNLocator, PercentFormatter  # optional
+
     width, height = PANEL_INCHES
     names = names[:MOST_PANELS]
+    last = max(record["epoch"] for record in records)
     try:
-        with figure(folder.curve, 1, len(names), (width * len(names), height)) as (panels,):
+        with figure(folder.path / CURVE, 1, len(names), (width * len(names), height)) as (panels,):
             panels[0].figure.suptitle(folder.path.resolve().name)
             for axes, name in zip(panels, names, strict=True):
-                _panel(axes, records, name)
+                for split in ("train", "dev"):
+                    of = [x for x in records if x["split"] == split and x.get(name) is not None]
+                    points = [x["epoch"] for x in of], [x[name] for x in of]
+                    if of:
+                        axes.plot(*points, marker="o", markersize=3, label=split)
+                if best := best_of(records, name):
+                    what = "highest" if MEASURES[name].larger else "lowest"
+                    ring = {"markersize": 9, "fillstyle": "none", "color": "C1"}
+                    label = f"{what}, epoch {best['epoch']}"
+                    axes.plot(best["epoch"], best[name], "o", label=label, **ring)
+                title = "loss of a graph" if name == "loss" else name.replace("_", " ")
+                axes.set(title=title, xlabel="epoch", xlim=(0.5, last + 0.5))
+                axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+                if name.endswith(PER_CENT):
+                    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+                # Below the panel, where it covers no curve.
+                axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3, frameon=False)
     except OSError as error:
         return f"no curve.png: it cannot be written ({error.strerror or error})"
     return None
-
-
-def _panel(axes: Any, records: list[Line], name: str) -> None:
-    from matplotlib.ticker import MaxNLocator, PercentFormatter
-
-    for split in ("train", "dev"):
-        epochs, values = series(records, split, name)
-        if not values:
-            continue
-        axes.plot(epochs, values, marker="o", markersize=3, label=split)
-        if split == "dev" and (best := best_of(records, name)):
-            what = "highest" if MEASURES[name].larger else "lowest"
-            axes.plot(
-                best["epoch"],
-                best[name],
-                "o",
-                markersize=9,
-                fillstyle="none",
-                color="C1",
-                label=f"{what}, epoch {best['epoch']}",
-            )
-    axes.set_title("loss of a graph" if name == "loss" else name.replace("_", " "))
-    axes.set_xlabel("epoch")
-    axes.set_xlim(0.5, max(record["epoch"] for record in records) + 0.5)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    if name.endswith(PER_CENT):
-        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    # Below the panel, where it covers no curve.
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3, frameon=False)
-
-
-def series(records: list[Line], split: str, name: str) -> tuple[list[int], list[float]]:
-    """Return epochs and values of one split; epochs whose value is missing are left out."""
-    chosen = [
-        record for record in records if record["split"] == split and record.get(name) is not None
-    ]
-    return [record["epoch"] for record in chosen], [record[name] for record in chosen]
 
 
 def draw_confusion(folder: RunFolder, found: Totals, names: Sequence[str], split: str) -> None:
@@ -512,9 +486,8 @@ def draw_confusion(folder: RunFolder, found: Totals, names: Sequence[str], split
             share = count[:, :classes] / np.maximum(count.sum(1, keepdims=True), 1)
             axes.imshow(share, vmin=0.0, vmax=1.0, cmap="Blues")
             axes.grid(False)
-            axes.set_title(f"{title} of {split}: {count.sum():,}")
-            axes.set_xlabel("answered")
-            axes.set_ylabel("label")
+            named = f"{title} of {split}: {count.sum():,}"
+            axes.set(title=named, xlabel="answered", ylabel="label")
             axes.set_xticks(**ticks, rotation=90)
             axes.set_yticks(**ticks)
             for (row, column), number in np.ndenumerate(count[:, :classes]):
@@ -527,11 +500,10 @@ def best_of(lines: Iterable[Line], measure: str) -> Line:
     """Return the line of dev with the best value of a measure, as training judges; else {}."""
     best = Line()
     for line in lines:
-        before = (best[measure], best["loss"]) if best else None
         value, loss = line.get(measure), line.get("loss")
         if line["split"] != "dev" or value is None or loss is None:
             continue
-        if better(measure, (value, loss), before):
+        if better(measure, (value, loss), (best.get(measure), best.get("loss"))):
             best = line
     return best
 
@@ -578,8 +550,8 @@ def runs(given: Namespace) -> int:
                 "data": Path(options.text("data")).name,
                 "epochs": str(max((line["epoch"] for line in lines), default=0)),
                 "best": str(best.get("epoch", "")),
-                **in_table(best, "dev ", ("loss", measure)),
-                **in_table(test, "test ", ("loss", measure)),
+                **in_words(best, ("loss", measure), "dev "),
+                **in_words(test, ("loss", measure), "test "),
             }
         )
     print(table_of(rows) if rows else f"no run in {folder}")

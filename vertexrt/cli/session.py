@@ -11,7 +11,7 @@ import shlex
 from argparse import Namespace
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import reduce
+from functools import cached_property
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Any, NamedTuple, Self
@@ -20,13 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 import vertexrt as vrt
-from vertexrt.api import optim
 from vertexrt.api.along import CarriedState
 from vertexrt.api.json_record import JsonRecord
-from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer, Rate
+from vertexrt.api.optimizer import LARGEST_COUNT, Optimizer
 from vertexrt.cache import notes
 from vertexrt.cli.interrupt import Interrupt
-from vertexrt.cli.measures import Count, Totals, classes_of, confusion, sums_of
+from vertexrt.cli.measures import Count, Totals, classes_of, confusion, count, sums_of
 from vertexrt.cli.options import (
     NEUTRAL,
     OPTIMIZERS,
@@ -40,16 +39,14 @@ from vertexrt.cli.options import (
     options_of,
 )
 from vertexrt.config import usable_threads
-from vertexrt.data import Dataset, Loader, Vocabulary, catalogue
+from vertexrt.data import Loader, catalogue
 from vertexrt.data import load as load_data
-from vertexrt.data.dataset import UNKNOWN
+from vertexrt.data.dataset import UNKNOWN, Dataset, Vocabulary
 from vertexrt.data.files import expanded
-from vertexrt.data.load import FORMATS, format_named, format_of
+from vertexrt.data.load import FORMATS, OF_FILES, format_named, format_of
 from vertexrt.data.records import real_pulls
-from vertexrt.errors import CheckpointError, DataError, UsageError, number_of
-from vertexrt.graph import GraphBatch
-from vertexrt.models import ModelSpec, get, names
-from vertexrt.models.catalogue import is_own, require_known
+from vertexrt.errors import CheckpointError, DataError, UsageError
+from vertexrt.models.catalogue import ModelSpec, get, is_own, names, require_known
 from vertexrt.models.own import find, full_name
 from vertexrt.parallel import ProcessGroup
 from vertexrt.parallel.start import processes_here
@@ -115,7 +112,7 @@ class RunOptions:
 
     def format_options(self) -> Fields:
         """Return the options of the format, without the files of splits."""
-        return {name: v for name, v in self.reading.items() if name not in ("dev", "test")}
+        return {name: v for name, v in self.reading.items() if name not in OF_FILES}
 
     def as_given(self) -> Fields:
         """Return the options as a file for --config has them, by the names of their flags."""
@@ -123,9 +120,9 @@ class RunOptions:
         shape, reading = found.pop("shape"), found.pop("reading")
         if "target" in reading:
             reading["label"] = reading.pop("target")
-        flags = {name: shape.pop(name) for name in SHAPE if name in shape}
         found |= {name: reading[name] for name in READING if name in reading}
-        found |= {**flags, "set": shape}
+        found |= {name: shape.pop(name) for name in SHAPE if name in shape}
+        found["set"] = shape
         return {name: value for name, value in found.items() if value is not None}
 
     @classmethod
@@ -141,18 +138,18 @@ class RunOptions:
             "task": stored.text("task", (spec.task,) if spec else TASKS),
             "format": stored.text("format", formats_of(spec) if spec else FORMATS),
         }
-        reading, shape = stored.record("reading"), stored.record("shape")
-        value = SettingValue().stored
-        known = {*READING, *OF_MODELS} & {*FORMATS[found["format"]].options}
-        given = [name for name in reading.unread() if name in known]
-        found["reading"] = {name: value(reading, name) for name in given}
-        if type(found["reading"].get("binary", True)) is not bool:
-            reading.refuse("binary", "true or false")
-        given = shape.unread()
+        readable = {*READING, *OF_MODELS} & {*FORMATS[found["format"]].options}
+        owners: dict[str, tuple[Collection[str], Collection[str] | None]]
+        owners = {"reading": ((), readable), "shape": ((), None)}
         if spec is not None:
-            known = {*spec.arguments()}
-            given = [*spec.options, *(n for n in given if n in known and n not in spec.options)]
-        found["shape"] = {name: value(shape, name) for name in given}
+            owners["shape"] = spec.options, spec.arguments()
+        for part, (needed, known) in owners.items():
+            inner = stored.record(part)
+            given = dict.fromkeys([*needed, *inner.unread()])
+            found[part] = {name: SettingValue().stored(inner, name) for name in given}
+            inner.end(known)
+        if "binary" in found["reading"]:
+            stored.record("reading").flag("binary")
         for name, row in RECORDED.items():
             if name not in found and row.takes is not None:
                 none = row.optional and stored.null(name)
@@ -204,9 +201,9 @@ def model_of(given: Namespace) -> ModelSpec:
             expected = f"its {name} is {' or '.join(own)}"
             raise UsageError.at(spec.name, f"got --{name} {value}", expected, "Leave it out")
     named: str | None = given.format
-    if named is None and given.data is not None and os.path.exists(expanded(given.data)):
-        fitting = (name for name in formats if FORMATS[name].fits(expanded(given.data)))
-        named = next(fitting, None)
+    path = None if named or given.data is None else expanded(given.data)
+    if path is not None and os.path.exists(path):
+        named = next((name for name in formats if FORMATS[name].fits(path)), None)
     return spec._replace(format=named or spec.format)
 
 
@@ -221,9 +218,10 @@ def resolve(given: Namespace) -> RunOptions:
     spec = model_of(given)
     asked = {name: value for name, value in vars(given).items() if value is not None}
     defaults = {**NEUTRAL, **spec.train}
-    _require_fitting(asked, spec, asked.get("optimizer", defaults["optimizer"]))
-    if asked.get("optimizer", defaults["optimizer"]) != defaults["optimizer"]:
-        defaults["lr"] = OPTIMIZERS[asked["optimizer"]].lr  # it is not the model's own
+    optimizer = asked.get("optimizer", defaults["optimizer"])
+    _require_fitting(asked, spec, optimizer)
+    if optimizer != defaults["optimizer"]:
+        defaults["lr"] = OPTIMIZERS[optimizer].lr  # it is not the model's own
     chosen: Fields = {name: asked.get(name, defaults.get(name)) for name in RECORDED}
     # Kept, since a run repeats with the same number: as many whole groups as there is room for.
     processors = given.processors or 1
@@ -238,7 +236,7 @@ def resolve(given: Namespace) -> RunOptions:
         shape[name] = value
     shape = {**spec.options, **shape}
     reading = {name: asked[name] for name in READING if name in asked}
-    reading |= {name: data_name(reading[name]) for name in ("dev", "test") if name in reading}
+    reading |= {name: data_name(reading[name]) for name in OF_FILES if name in reading}
     if "label" in reading and TASKS[spec.task].label == "target":
         reading["target"] = reading.pop("label")
     streams = {"streams": chosen["batch_size"]} if shape.get("carried") else {}
@@ -257,12 +255,6 @@ def resolve(given: Namespace) -> RunOptions:
 
 def _require_fitting(asked: Mapping[str, Any], spec: ModelSpec, optimizer: str) -> None:
     """Refuse options that the model, its task or the optimizer would ignore."""
-    known: dict[str, tuple[str, Collection[str], str]] = {}  # by option: owner, its options
-    has = "its options are " + ", ".join(spec.options)
-    known |= dict.fromkeys(SHAPE, (spec.name, spec.arguments(), has))
-    reads = f"its data are {spec.format}"
-    known |= dict.fromkeys(READING, (spec.name, FORMATS[spec.format].options, reads))
-    known["class_weights"] = (spec.name, spec.arguments(), "an argument class_weights of its class")
     measures = ("loss", *TASKS[spec.task].measures)
     if asked.get("metric", "loss") not in measures:
         raise UsageError.at(
@@ -271,15 +263,22 @@ def _require_fitting(asked: Mapping[str, Any], spec: ModelSpec, optimizer: str) 
             f"the task {spec.task} has {', '.join(measures)}",
             "Name one of these",
         )
-    if asked.get("momentum"):
-        belongs = f"it belongs to {', '.join(WITH_MOMENTUM)}"
-        known["momentum"] = (optimizer, OPTIMIZERS[optimizer].names(), belongs)
-    for name, (owner, options, expected) in known.items():
-        if name in asked and name not in options:
-            flag = "--" + name.replace("_", "-")
-            raise UsageError.at(
-                owner, f"got {flag}, which {owner} does not have", expected, "Leave it out"
-            )
+    own, has = spec.arguments(), "its options are " + ", ".join(spec.options)
+    weights = "an argument class_weights of its class"
+    belongs = f"it belongs to {', '.join(WITH_MOMENTUM)}"
+    moved = ("momentum",) if asked.get("momentum") else ()
+    for flags, owner, options, expected in (
+        (SHAPE, spec.name, own, has),
+        (READING, spec.name, FORMATS[spec.format].options, f"its data are {spec.format}"),
+        (("class_weights",), spec.name, own, weights),
+        (moved, optimizer, OPTIMIZERS[optimizer].names(), belongs),
+    ):
+        for name in flags:
+            if name in asked and name not in options:
+                flag = "--" + name.replace("_", "-")
+                raise UsageError.at(
+                    owner, f"got {flag}, which {owner} does not have", expected, "Leave it out"
+                )
 
 
 def resume(given: Namespace, stored: RunOptions, run: str) -> RunOptions:
@@ -312,8 +311,7 @@ def resume(given: Namespace, stored: RunOptions, run: str) -> RunOptions:
             "a run goes on in its own folder",
             "Leave --out out",
         )
-    reading = {"label": stored.reading.get("target"), **stored.reading}
-    before = {"run": asdict(stored), "model": stored.shape, "format": reading}
+    before = stored.as_given()
     may = [row.word for row in options_of("train") if row.changes]
     for row in options_of("train"):
         name, value = row.name, getattr(given, row.name)
@@ -322,7 +320,7 @@ def resume(given: Namespace, stored: RunOptions, run: str) -> RunOptions:
         if row.changes:
             changed[name] = data_name(value) if name == "data" else value
             continue
-        was = before[row.of].get(name)
+        was = before.get(name)
         if value == "balanced" and was is not None:
             was = was.partition(":")[0]
         if name == "set":
@@ -382,11 +380,11 @@ def data_name(given: str) -> str:
     return str(path.resolve()) if os.path.exists(path) else given
 
 
-class RunSession(NamedTuple):
+@dataclass(frozen=True)
+class RunSession:
     """A compiled model, and the data that it is trained on or evaluated with."""
 
     options: RunOptions
-    spec: ModelSpec
     dataset: Dataset
     net: vrt.Network
 
@@ -395,6 +393,20 @@ class RunSession(NamedTuple):
         """Return what it is trained for."""
         return TASKS[self.options.task]
 
+    @cached_property
+    def carried(self) -> CarriedState | None:
+        """Return what carries state over pieces of a text, where the model is told to."""
+        return CarriedState(self.net) if self.options.shape.get("carried") else None
+
+    @property
+    def pushes_of_steps(self) -> tuple[str, ...]:
+        """Return the pushes that steps are asked for."""
+        if self.carried is not None:
+            return tuple(self.carried.shapes)
+        if self.net.device == "cuda":
+            return ()  # they would be waited for, so that none of their measures are reported
+        return tuple(name for name in self.task.pushes if name != "loss")
+
 
 def open_session(options: RunOptions) -> RunSession:
     """Load the data and compile the model.
@@ -402,7 +414,6 @@ def open_session(options: RunOptions) -> RunSession:
     Raises: UsageError, for an unknown name; DataError, when the data cannot be read or a split that
         training needs is empty.
     """
-    spec = find(options.model, options.task, options.format)
     dataset = load_data(options.data, format=options.format, **options.reading)
     for split in dataset.splits.keys() & {"train", "dev"}:
         require_graphs(dataset, split)
@@ -415,12 +426,11 @@ def open_session(options: RunOptions) -> RunSession:
         )
     if options.class_weights == "balanced":
         label = classes_of(dataset.splits["train"].pulls.get("label"))
-        label = np.zeros(0, np.int64) if label is None else label[label >= 0]
-        count = np.bincount(label, minlength=dataset.classes)
-        weights = len(label) / (len(count) * np.maximum(count, 1))
+        seen = np.bincount(() if label is None else label[label >= 0], minlength=dataset.classes)
+        weights = seen.sum() / (len(seen) * np.maximum(seen, 1))
         numbers = ",".join(f"{each:.6g}" for each in weights)
         options = replace(options, class_weights=f"balanced:{numbers}")
-    return RunSession(options, spec, dataset, compile_model(options, spec, dataset))
+    return RunSession(options, dataset, compile_model(options, dataset))
 
 
 def require_task(session: RunSession) -> None:
@@ -433,7 +443,7 @@ def require_task(session: RunSession) -> None:
         if push not in pushes:
             raise UsageError.at(
                 "--task",
-                f"{session.spec.title} pushes {', '.join(pushes)}",
+                f"{spec_of(session.options).title} pushes {', '.join(pushes)}",
                 f"the task {task.name} reads {' and '.join(task.pushes)}",
                 "Push it, or name another task",
             )
@@ -458,14 +468,19 @@ def require_graphs(dataset: Dataset, split: str) -> None:
         )
 
 
-def compile_model(options: RunOptions, spec: ModelSpec, dataset: Dataset) -> vrt.Network:
+def spec_of(options: RunOptions) -> ModelSpec:
+    """Find the model of a run."""
+    return find(options.model, options.task, options.format)
+
+
+def compile_model(options: RunOptions, dataset: Dataset) -> vrt.Network:
     """Build the vertex function for a data set and compile it."""
     weights: Fields = {}
     if options.class_weights:
         numbers = options.class_weights.removeprefix("balanced:").split(",")
         weights["class_weights"] = tuple(float(number) for number in numbers)
     return vrt.compile(
-        spec.build(dataset, **options.shape, **weights),
+        spec_of(options).build(dataset, **options.shape, **weights),
         device=options.device,
         engine=options.engine,
         dtype=options.dtype,
@@ -487,19 +502,6 @@ def device_lines(session: RunSession) -> list[str]:
     return [f"device: {net.device} (auto){note}"]
 
 
-def configuration(session: RunSession) -> str:
-    """Return in a line what is trained, on what and how."""
-    options, dataset = session.options, session.dataset
-    sizes = " / ".join(f"{split.num_graphs:,}" for split in dataset.splits.values())
-    shape = "".join(f", {name} {value}" for name, value in options.shape.items())
-    return (
-        f"{options.title} ({options.task}{shape}) on {dataset.name} ({sizes} graphs): "
-        f"{options.optimizer}, lr {options.lr:g}, batch size {options.batch_size}, "
-        f"seed {options.seed}, {number_of(options.epochs, 'epoch')}; {options.engine}, "
-        f"{number_of(options.threads, 'thread')}"
-    )
-
-
 def rate_of(options: RunOptions, epoch: int) -> float:
     """Return the learning rate of an epoch, counted from 0.
 
@@ -519,17 +521,13 @@ def rate_of(options: RunOptions, epoch: int) -> float:
 def make_optimizer(session: RunSession) -> Optimizer:
     """Build the optimizer that the options name; a schedule of epochs is one of its steps."""
     options = session.options
-    rate: Rate = options.lr
+    rate: Any = options.lr
     if options.schedule != "constant":
         steps_of_epoch = -(-session.dataset.splits["train"].num_graphs // options.batch_size)
         rate = lambda steps: rate_of(options, steps // steps_of_epoch)  # noqa: E731
-    hyper: Fields = {
-        "weight_decay": options.weight_decay,
-        "clip_norm": options.clip_norm or None,
-    }
-    if options.optimizer in WITH_MOMENTUM:
-        hyper["momentum"] = options.momentum
-    return optim.OPTIMIZERS[OPTIMIZERS[options.optimizer].title](rate, **hyper)
+    momentum = {"momentum": options.momentum} if options.optimizer in WITH_MOMENTUM else {}
+    hyper = {"weight_decay": options.weight_decay, "clip_norm": options.clip_norm or None}
+    return getattr(vrt, OPTIMIZERS[options.optimizer].title)(rate, **hyper, **momentum)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, slots=True)
@@ -560,20 +558,6 @@ def hash_of(vocabularies: Mapping[str, Vocabulary]) -> str:
     """Return the sha256 of words and of the pulls that they are numbers of."""
     lines = [line for name, known in vocabularies.items() for line in (name, *known.words)]
     return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def require_same_data(dataset: Dataset, stored: Fingerprint, run: str) -> None:
-    """Raise CheckpointError when the data set is not the one that a run was trained on."""
-    before = asdict(stored)
-    found = asdict(fingerprint(dataset)).items()
-    different = [name for name, value in found if value != before[name]]
-    if different:
-        raise CheckpointError.at(
-            "--resume",
-            f"the {' and '.join(different)} of '{dataset.name}' are not those of {run}",
-            "expected the data that the run was started with",
-            "Put it back, or start a new run with --out",
-        )
 
 
 FORMAT = "vertexrt-train-4"  # tells these checkpoints from those of other programs
@@ -663,9 +647,7 @@ def save(
         "state": asdict(state),
         "random": session.net.state()["random"],
         "data": asdict(fingerprint(session.dataset)),
-        "vocabularies": {
-            name: list(known.words) for name, known in session.dataset.vocabularies.items()
-        },
+        "vocabularies": {name: known.words for name, known in session.dataset.vocabularies.items()},
         "reals": real_pulls(session.dataset.splits["train"]),
     }
     vrt.save_checkpoint(path, session.net, optimizer, meta, average)
@@ -717,17 +699,15 @@ def checked(
     state = RunState.from_json(fields.record("state"), TASKS[options.task])
     random = fields.record("random")
     seed = random.whole("seed", options.seed, options.seed)
-    count = "step" if "step" in checkpoint.meta.get("random", ()) else "draws"  # of old files
+    count = "step" if "step" in random.unread() else "draws"  # of old files
     numbers = {"seed": seed, "draws": random.whole(count, 0, LARGEST_COUNT)}
     data = fields.record("data").build(Fingerprint)
     reals = fields.texts("reals")
     known = {name: words.texts(name) for name in words.unread()}
     fields.end()
+    first = {name: UNKNOWN if UNKNOWN in each[:1] else None for name, each in known.items()}
     try:
-        found = {
-            name: Vocabulary(each, unknown=UNKNOWN if UNKNOWN in each[:1] else None)
-            for name, each in known.items()
-        }
+        found = {name: Vocabulary(each, first[name]) for name, each in known.items()}
     except DataError as error:
         got = "a vocabulary is no list of different words"
         raise _not_of_one_run(words.where, got) from error
@@ -738,14 +718,27 @@ def checked(
 
 def restore(
     stored: StoredRun,
+    run: str,
     session: RunSession,
     optimizer: Optimizer,
     average: vrt.ExponentialMovingAverage | None = None,
 ) -> RunState:
     """Put all that changes back to where a checkpoint was written; return the position.
 
-    Raises: CheckpointError, when parameters, state or counts do not belong to this run.
+    Args:
+        run: its folder.
+    Raises: CheckpointError, when the data set is not the one that the run was trained on, or
+        parameters, state or counts do not belong to it.
     """
+    before, found = asdict(stored.data), asdict(fingerprint(session.dataset))
+    different = [name for name, value in found.items() if value != before[name]]
+    if different:
+        raise CheckpointError.at(
+            "--resume",
+            f"the {' and '.join(different)} of '{session.dataset.name}' are not those of {run}",
+            "expected the data that the run was started with",
+            "Put it back, or start a new run with --out",
+        )
     checkpoint, state, options = stored.checkpoint, stored.state, session.options
     described = optimizer.describe()
     # The rate of each epoch follows from the options; one that does not may have been changed.
@@ -787,50 +780,36 @@ MOST_CLASSES = 1000  # of which each pair is counted
 EVALUATION_WINDOW = 16  # minibatches over which graphs are sorted by size: fuller levels
 
 
-def carried_state(session: RunSession) -> CarriedState | None:
-    """Return what carries state over pieces of a text, where the model is told to."""
-    return CarriedState(session.net) if session.options.shape.get("carried") else None
-
-
 def running_time() -> float:
     """Return a clock in seconds that stands while something is compiled: that is done once."""
     return perf_counter() - notes.seconds()
 
 
-def pushes_of_steps(session: RunSession, carried: CarriedState | None) -> tuple[str, ...]:
-    """Return the pushes that steps are asked for."""
-    if carried is not None:
-        return tuple(carried.shapes)
-    if session.net.device == "cuda":
-        return ()  # they would have to be waited for, so that none of their measures are reported
-    return tuple(name for name in session.task.pushes if name != "loss")
-
-
 def warm_up(session: RunSession, optimizer: Optimizer) -> None:
     """Compile what the kinds of vertices of a data set need, so that no minibatch waits for it."""
-    splits, carried = session.dataset.splits, carried_state(session)
+    splits, carried = session.dataset.splits, session.carried
     train, dev = (
         graphs if carried is None else carried.put(graphs)
         for graphs in (splits["train"], splits.get("dev", splits["train"]))
     )
-    graphs, evaluated = session.options.batch_size, carried.shapes if carried else ()
-    session.net.warm(train, optimizer, outputs=pushes_of_steps(session, carried), graphs=graphs)
-    outputs = (*session.task.pushes, *evaluated)
+    graphs = session.options.batch_size
+    session.net.warm(train, optimizer, outputs=session.pushes_of_steps, graphs=graphs)
+    outputs = (*session.task.pushes, *(carried.shapes if carried else ()))
     session.net.warm(dev, outputs=outputs, graphs=max(graphs, EVALUATION_BATCH))
 
 
-def training_loader(session: RunSession, carried: CarriedState | None) -> Loader:
+def training_loader(session: RunSession) -> Loader:
     """Return the minibatches that a run trains on; the same for the same options."""
     options = session.options
-    graphs = session.dataset.splits["train"]
-    if carried is not None:
-        return _streams(graphs, options.batch_size, carried)
-    return Loader(graphs, options.batch_size, bucket=options.window, seed=options.seed)
+    order: Fields = {"bucket": options.window, "seed": options.seed}
+    return _loader(session, "train", options.batch_size, **order)
 
 
-def _streams(graphs: GraphBatch, size: int, carried: CarriedState) -> Loader:
-    """Return minibatches in the order of the text, from its beginning."""
-    carried.restart()
+def _loader(session: RunSession, split: str, size: int, **order: Any) -> Loader:
+    graphs, carried = session.dataset.splits[split], session.carried
+    if carried is None:
+        return Loader(graphs, size, **order)
+    carried.restart()  # the order is that of the text, from its beginning
     return Loader(graphs, size, shuffle=False, prepare=carried.put)
 
 
@@ -851,20 +830,21 @@ def evaluate(
     Returns: the totals; None after an interrupt.
     """
     interrupt, group = interrupt or Interrupt(), group or ProcessGroup()
-    net, task, carried = session.net, session.task, carried_state(session)
-    graphs, trained_with = session.dataset.splits[split], session.options.batch_size
+    net, task, carried = session.net, session.task, session.carried
+    dataset, size = session.dataset, session.options.batch_size
+    # What is carried comes from the minibatch before: every process evaluates all, and states stay
+    # on the device.
+    several, wanted, arrays = group, task.pushes, "numpy"
     if carried is None:
-        size = batch_size or max(trained_with, EVALUATION_BATCH)
-        loader = Loader(graphs, size, shuffle=False, bucket=EVALUATION_WINDOW)
-        several, wanted, draws = group, task.pushes, bool(net.program.find("uniform"))
-    else:  # what is carried comes from the minibatch before: every process evaluates all
-        loader = _streams(graphs, trained_with, carried)
-        several, wanted, draws = ProcessGroup(), (*task.pushes, *carried.shapes), False
-    arrays = "numpy" if carried is None else "device"  # states stay there
+        size = batch_size or max(size, EVALUATION_BATCH)
+    else:
+        several, wanted, arrays = ProcessGroup(), (*task.pushes, *carried.shapes), "device"
+    loader = _loader(session, split, size, shuffle=False, bucket=EVALUATION_WINDOW)
+    draws = several.size > 1 and net.program.find("uniform")
     random = net.state()["random"] if draws else {}
-    start, count, names = running_time(), len(loader), sums_of(task)
-    table = np.zeros((-(-count // several.size), 2 + len(names)))  # what each minibatch adds
-    classes = session.dataset.classes if task.name == "classification" else 0
+    start, batches, names = running_time(), len(loader), sums_of(task)
+    table = np.zeros((-(-batches // several.size), 2 + len(names)))  # what each minibatch adds
+    classes = dataset.classes if task.name == "classification" else 0
     classes = classes if classes <= MOST_CLASSES else 0
     cells = np.zeros((2, classes, classes + 1))  # of roots, and of all vertices
     for number, batch in enumerate(loader):
@@ -875,15 +855,14 @@ def evaluate(
             if carried is not None:
                 carried.keep(batch, pushed)
             loss = float(pushed["loss"].sum(dtype=np.float64))
-            part = Totals()
-            part.add(task, batch, pushed, loss, session.dataset.labels)
+            sums = count(task, batch, pushed, dataset.labels)
+            counts = [sums.get(name, 0.0) for name in names]
+            table[number // several.size] = loss, batch.num_graphs, *counts
             label = classes_of(batch.pulls.get(task.label))
             if classes and label is not None:
-                answer, roots = np.asarray(pushed[task.answer]), batch.roots
-                cells[0] += confusion(label[roots], answer[roots], classes)
+                answer = np.asarray(pushed[task.answer])
+                cells[0] += confusion(label[batch.roots], answer[batch.roots], classes)
                 cells[1] += confusion(label, answer, classes)
-            sums = [part.sums.get(name, 0.0) for name in names]
-            table[number // several.size] = part.loss, part.graphs, *sums
         elif draws:  # of a minibatch that another process evaluates: they count
             net.load_state({"random": {**random, "draws": random["draws"] + number + 1}})
     seconds = running_time() - start
@@ -891,7 +870,8 @@ def evaluate(
     if group.signal:
         return None
     # Added up in the order of the minibatches, so that sums are those of one process, bit for bit.
-    rows = several.gather(table).swapaxes(0, 1).reshape(-1, table.shape[1])[:count]
-    loss, graphs, *sums = reduce(np.add, rows).tolist()
-    counted = several.gather(cells).sum(axis=0).astype(np.int64) if classes else None
-    return Totals(loss, int(graphs), seconds, dict(zip(names, sums, strict=True)), counted)
+    rows = several.gather(table).swapaxes(0, 1).reshape(-1, table.shape[1])[:batches]
+    loss, graphs, *values = np.cumsum(rows, axis=0)[-1].tolist()
+    roots, vertices = several.gather(cells).sum(axis=0).astype(np.int64)
+    counted = {"roots": roots, "vertices": vertices} if classes else None
+    return Totals(loss, int(graphs), seconds, dict(zip(names, values, strict=True)), counted)

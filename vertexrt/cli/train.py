@@ -11,14 +11,13 @@ import shlex
 import signal
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any
 
-import numpy as np
 from tqdm import tqdm
 
 import vertexrt as vrt
@@ -40,16 +39,12 @@ from vertexrt.cli.session import (
     RunOptions,
     RunSession,
     RunState,
-    carried_state,
-    configuration,
     device_lines,
     evaluate,
     load,
     make_optimizer,
     open_session,
-    pushes_of_steps,
     rate_of,
-    require_same_data,
     require_task,
     resolve,
     restore,
@@ -66,10 +61,6 @@ from vertexrt.graph import GraphBatch
 from vertexrt.models.catalogue import is_own
 from vertexrt.parallel import ProcessGroup
 
-if TYPE_CHECKING:
-    from vertexrt.engine.trace import Timeline
-
-EMPTY: Mapping[str, np.ndarray] = {}
 SLOW_DISK = 2e6  # bytes of parameters a second, to wait for; moments come with them
 BAR = "{desc} {percentage:3.0f}%|{bar:24}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
 WARM_UP = 4  # minibatches in which kernels are compiled and memory grows; the last one is recorded
@@ -83,9 +74,8 @@ def explain(given: Namespace) -> int:
 
     Raises: UsageError, for an unknown name; DataError, when the data cannot be read.
     """
-    options = resolve(given)
-    session = open_session(options)
-    first = next(iter(training_loader(session, carried_state(session))))
+    session = open_session(resolve(given))
+    first = next(iter(training_loader(session)))
     cost = session.net.explain_batch(first)  # before: the kinds of vertices are known
     say(*device_lines(session), session.net.explain(kernels=given.kernels or ""), "")
     say(f"{len(first)} graphs of {session.dataset.name} ({session.dataset.description})", cost)
@@ -101,19 +91,19 @@ def warm(given: Namespace) -> int:
     Raises: UsageError, for an unknown name; DataError, when the data cannot be read.
     """
     start = perf_counter()
-    options = resolve(given)
-    session = open_session(options)
+    session = open_session(resolve(given))
     require_task(session)
     optimizer = make_optimizer(session)
     warm_up(session, optimizer)
-    carried = carried_state(session)
-    first = next(iter(training_loader(session, carried)))
-    session.net.step(first, optimizer, outputs=pushes_of_steps(session, carried))
+    first = next(iter(training_loader(session)))
+    session.net.step(first, optimizer, outputs=session.pushes_of_steps)
     session.net.sync()
     if "dev" in session.dataset.splits:
         evaluate(session, "dev")
     say(*device_lines(session))
-    say(f"{options.title} is compiled, {perf_counter() - start:.1f} s: {config().cache_dir}")
+    say(
+        f"{session.options.title} is compiled, {perf_counter() - start:.1f} s: {config().cache_dir}"
+    )
     return 0
 
 
@@ -158,68 +148,38 @@ def _start_or_continue(
             run = given.out
 
     def folder_of() -> RunFolder:
-        log = None if given.log is None else ScalarLog()
-        if options is None:
-            return run_folder.existing(run, log)
-        return run_folder.fresh(given.out, options.title, log)
-
-    if run is not None:
-        options = None
-    else:
+        if run is not None:
+            return run_folder.existing(run)
         assert options is not None
-        trace, shares = _checked(given, options, group)  # before there is a folder
+        return run_folder.fresh(given.out, options.title)
+
     folder = open_folder(group, folder_of)
     try:
-        stored = None
-        if options is None:
-            stored = load(folder.last)
+        if given.log is not None and folder.writes:
+            folder = folder._replace(log=ScalarLog())
+        stored = None if run is None else load(folder.last)
+        if stored is not None:
             options = resume(given, stored.options, run)
-            trace, shares = _checked(given, options, group)
+        assert options is not None
+        trace = None if given.trace is None or group.rank > 0 else TraceFile(given.trace, options)
+        group = group.shared_out(options.shares)
         session = open_session(options)
         optimizer, decay = make_optimizer(session), options.average
         average = vrt.ExponentialMovingAverage(session.net, decay) if decay else None
-        reporter = Reporter(quiet=given.quiet, silent=group.rank > 0)  # one process prints
+        reporter = Reporter(given.quiet or group.rank > 0, group.rank > 0)  # one process prints
         if stored is None:
             require_task(session)
             state = RunState()
         else:
-            require_same_data(session.dataset, stored.data, run)
-            state = restore(stored, session, optimizer, average)
+            state = restore(stored, run, session, optimizer, average)
             folder.keep(lambda line: line["split"] != "test" and line["epoch"] <= state.epoch)
             done = f"after {state.epoch} epochs and {state.batch} minibatches"
             reporter.line(f"continuing {folder.path} {done}")
-        made = (session, optimizer, average, folder, reporter, interrupt, state, trace, shares)
-        return _train(Training(*made, new=stored is None))
+        return Training(
+            session, optimizer, average, folder, reporter, interrupt, state, trace, group
+        ).run()
     finally:
         folder.close()
-
-
-def _checked(
-    given: Namespace, options: RunOptions, group: ProcessGroup
-) -> tuple[TraceFile | None, ProcessGroup]:
-    """Return the timeline that `--trace` asks for, and the group that shares out minibatches.
-
-    Raises: UsageError, when the engine has no processors, the file's folder does not exist, or the
-        processes do not fit the shares.
-    """
-    if given.trace is None or group.rank > 0:
-        return None, group.shared_out(options.shares)
-    if options.engine != "persistent":
-        raise UsageError.at(
-            "--trace",
-            f"the engine is {options.engine}, which has no processors to trace",
-            "expected the persistent engine",
-            "Add --engine persistent",
-        )
-    path = Path(given.trace)
-    if not path.parent.is_dir() or (path.exists() and not path.is_file()):
-        raise UsageError.at(
-            "--trace",
-            f"{given.trace} cannot be written",
-            "expected a plain file in a folder that exists",
-            "Make the folder, or name another file",
-        )
-    return TraceFile(path), group.shared_out(options.shares)
 
 
 def open_folder(group: ProcessGroup, make: Callable[[], RunFolder]) -> RunFolder:
@@ -246,72 +206,6 @@ def open_folder(group: ProcessGroup, make: Callable[[], RunFolder]) -> RunFolder
     return RunFolder(Path(os.fsdecode(path)), writes=False)
 
 
-def _train(training: Training) -> int:
-    """Train to the end and say how it went."""
-    interrupt, reporter, folder = training.interrupt, training.reporter, training.folder
-    session, group, state = training.session, training.group, training.state
-    for line in (*device_lines(session), configuration(session)):
-        reporter.line(line)
-    if group.shares > 1:
-        processes = number_of(group.size, "process", "processes")
-        reporter.line(f"{processes}, each minibatch in {group.shares} shares")
-
-    def draw() -> None:
-        if folder.writes and (why_not := draw_curve(folder)) is not None:
-            reporter.line(why_not)
-
-    interrupt.defer()
-    try:
-        complete = training.run()
-    except (NumericError, ParallelError) as error:
-        draw()
-        kept = f"The last good checkpoint is {folder.last}." if folder.last.is_file() else ""
-        raise type(error)(f"{error} {kept}".rstrip()) from error
-    except VertexrtError:
-        if training.new and not (state.epoch or state.batch):
-            folder.forget()  # nothing was trained: the same words may be given again
-        raise
-    draw()
-    if training.trace is not None:
-        reporter.line(training.trace.report())
-    # A file of the user is named again; other models a run may name.
-    model, quoted = session.options.model, shlex.quote(str(folder.path))
-    named = f"{shlex.quote(model)} " if is_own(model) else ""
-    result = reporter.result
-    if complete:
-        if training.out_of_patience():
-            result(f"stopped early: no better dev value for {state.stale} epochs")
-        judged = find_checkpoint(str(folder.path))
-        session.net.load_state({"parameters": load(judged).judged})
-        if judged == folder.best:
-            best = shown(state.measure, state.best or 0.0)
-            result(f"best dev {best} (epoch {state.best_epoch} of {state.epoch})")
-        # Where there is no test, dev has its classes counted, for their picture alone.
-        judging = ("test", "dev") if session.task.name == "classification" else ("test",)
-        split = next((s for s in judging if s in session.dataset.splits), None)
-        if split and session.dataset.splits[split].num_graphs:
-            found = evaluate(session, split, interrupt, group=group)
-            complete = found is not None  # else a signal came
-            if found is not None:
-                if split == "test":
-                    epoch = state.best_epoch or state.epoch
-                    folder.append([found.record(session.task, epoch, "test")])
-                    result(f"test of that checkpoint: {found.text(session.task)}")
-                draw_confusion(folder, found, session.dataset.labels, split)
-    if complete:
-        result(f"run: {folder.path}")
-        own, more = f"--model {named}" if named else "", session.options.epochs * 2
-        result(f"evaluate it: vertexrt eval {quoted} {own}--split test")
-        result(f"train it further: vertexrt train {named}--resume {quoted} --epochs {more}")
-        return 0
-    number = interrupt.number or group.signal
-    where = f"epoch {state.epoch + 1}, minibatch {state.batch}"
-    came = f"{signal.Signals(number).name} came"
-    reporter.warn(f"{came}; stopped at {where}; checkpoint {folder.last} written")
-    reporter.warn(f"continue it: vertexrt train {named}--resume {quoted}")
-    return 128 + number
-
-
 @dataclass(slots=True)
 class Training:
     """Hold a run while it trains.
@@ -319,7 +213,6 @@ class Training:
     Attributes:
         average: of the parameters; dev is judged by it, where there is one.
         state: where it stands; changes with every minibatch.
-        new: it does not continue another.
     """
 
     session: RunSession
@@ -331,9 +224,83 @@ class Training:
     state: RunState
     trace: TraceFile | None
     group: ProcessGroup
-    new: bool
 
-    def run(self) -> bool:
+    def run(self) -> int:
+        """Train to the end and say how it went; return the exit code."""
+        session, folder, state, reporter = self.session, self.folder, self.state, self.reporter
+        options, splits = session.options, session.dataset.splits
+        sizes = " / ".join(f"{split.num_graphs:,}" for split in splits.values())
+        shape = "".join(f", {name} {value}" for name, value in options.shape.items())
+        configuration = (
+            f"{options.title} ({options.task}{shape}) on {session.dataset.name} ({sizes} graphs): "
+            f"{options.optimizer}, lr {options.lr:g}, batch size {options.batch_size}, "
+            f"seed {options.seed}, {number_of(options.epochs, 'epoch')}; {options.engine}, "
+            f"{number_of(options.threads, 'thread')}"
+        )
+        for line in (*device_lines(session), configuration):
+            reporter.line(line)
+        if self.group.shares > 1:
+            processes = number_of(self.group.size, "process", "processes")
+            reporter.line(f"{processes}, each minibatch in {self.group.shares} shares")
+
+        def draw() -> None:
+            if folder.writes and (why_not := draw_curve(folder)) is not None:
+                reporter.line(why_not)
+
+        self.interrupt.defer()
+        new = not folder.last.exists()
+        try:
+            complete = self._train()
+        except (NumericError, ParallelError) as error:
+            draw()
+            kept = f"The last good checkpoint is {folder.last}." if folder.last.is_file() else ""
+            raise type(error)(f"{error} {kept}".rstrip()) from error
+        except VertexrtError:
+            if new and not (state.epoch or state.batch):
+                folder.forget()  # nothing was trained: the same words may be given again
+            raise
+        draw()
+        if self.trace is not None:
+            reporter.line(self.trace.report())
+        # A file of the user is named again; other models a run may name.
+        quoted = shlex.quote(str(folder.path))
+        named = f"{shlex.quote(options.model)} " if is_own(options.model) else ""
+        result = reporter.result
+        if complete:
+            if self.out_of_patience():
+                result(f"stopped early: no better dev value for {state.stale} epochs")
+            judged = find_checkpoint(str(folder.path))
+            session.net.load_state({"parameters": load(judged).judged})
+            if judged == folder.best:
+                best = shown({state.measure: state.best or 0.0})
+                result(f"best dev {best} (epoch {state.best_epoch} of {state.epoch})")
+            # Where there is no test, dev has its classes counted, for their picture alone.
+            judging = ("test", "dev") if session.task.name == "classification" else ("test",)
+            split = next((split for split in judging if split in splits), None)
+            if split and splits[split].num_graphs:
+                found = evaluate(session, split, self.interrupt, group=self.group)
+                complete = found is not None  # else a signal came
+                if found is not None:
+                    if split == "test":
+                        epoch = state.best_epoch or state.epoch
+                        folder.append([found.record(session.task, epoch, "test")])
+                        text = shown(found.values(session.task))
+                        result(f"test of that checkpoint: {text}")
+                    draw_confusion(folder, found, session.dataset.labels, split)
+        if complete:
+            result(f"run: {folder.path}")
+            own, more = f"--model {named}" if named else "", options.epochs * 2
+            result(f"evaluate it: vertexrt eval {quoted} {own}--split test")
+            result(f"train it further: vertexrt train {named}--resume {quoted} --epochs {more}")
+            return 0
+        number = self.interrupt.number or self.group.signal
+        where = f"epoch {state.epoch + 1}, minibatch {state.batch}"
+        came = f"{signal.Signals(number).name} came"
+        reporter.warn(f"{came}; stopped at {where}; checkpoint {folder.last} written")
+        reporter.warn(f"continue it: vertexrt train {named}--resume {quoted}")
+        return 128 + number
+
+    def _train(self) -> bool:
         """Train until the last epoch, or until the dev value no longer improves.
 
         Returns: whether the run is complete; False after an interrupt. Either way
@@ -361,11 +328,10 @@ class Training:
     def _train_epoch(self) -> bool:
         """Train on the minibatches that are left of this epoch; False when interrupted."""
         session, state, group = self.session, self.state, self.group
-        net, totals, carried = session.net, state.totals, carried_state(session)
-        pushes = pushes_of_steps(session, carried)
+        net, totals, carried = session.net, state.totals, session.carried
         # States that are carried stay on a GPU, where no other process reads them.
         arrays = "numpy" if carried is None or shared(group) else "device"
-        loader = training_loader(session, carried)
+        loader = training_loader(session)
         loader.load_state({**loader.state(), "epoch": state.epoch, "batch": state.batch})
         batches = iter(loader)
         launched: tuple[GraphBatch, Loss] | None = None  # the last one
@@ -374,13 +340,22 @@ class Training:
             """Add the step that was launched, if there is one, and the time since a start."""
             if launched is not None:
                 batch, loss = launched
-                pushed = EMPTY if carried else loss.outputs
+                pushed = {} if carried else loss.outputs
                 whole = float(loss) * batch.num_graphs
                 totals.add(session.task, batch, pushed, whole, session.dataset.labels)
             totals.seconds += running_time() - start
 
         title = f"epoch {state.epoch + 1}/{session.options.epochs}"
-        with self.reporter.bar(title, len(loader.graphs), totals.graphs) as bar:
+        with tqdm(
+            total=len(loader.graphs),
+            initial=totals.graphs,
+            desc=title,
+            file=sys.stderr,
+            bar_format=BAR,
+            leave=False,
+            dynamic_ncols=True,
+            disable=self.reporter.quiet or None,  # None: where stderr is no terminal
+        ) as bar:
             while state.batch < len(loader):
                 # A signal to any process stops all of them at the same minibatch.
                 if self.interrupt.number if group.size == 1 else group.signal:
@@ -389,7 +364,11 @@ class Training:
                 start = running_time()
                 batch = next(batches)
                 ends = None if carried is None else carried.ends(batch)
-                asked: dict[str, Any] = {"outputs": pushes, "vertices": ends, "arrays": arrays}
+                asked: dict[str, Any] = {
+                    "outputs": session.pushes_of_steps,
+                    "vertices": ends,
+                    "arrays": arrays,
+                }
                 with self.trace.minibatch(net) if self.trace else nullcontext():
                     loss = net.step(batch, self.optimizer, group=group, **asked)
                 if carried is not None:
@@ -419,10 +398,8 @@ class Training:
             dev.require_finite("dev")
             measure, loss = deciding(task, dev, options.metric), dev.value("loss")
             value = dev.value(measure)
-            best = None if state.best is None else (state.best, state.best_loss or 0.0)
-            improved = better(measure, (value, loss), best)
-            judged = f"  dev {shown('loss', loss)}"
-            judged += "" if measure == "loss" else f", {shown(measure, value)}"
+            improved = better(measure, (value, loss), (state.best, state.best_loss))
+            judged = f"  dev {shown({'loss': loss, measure: value})}"
             if improved:
                 state.measure, state.best, state.best_loss = measure, value, loss
                 state.best_epoch = epoch
@@ -436,7 +413,7 @@ class Training:
             self._save(self.folder.best)
         self._save(self.folder.last)
         self.reporter.line(
-            f"epoch {epoch}/{options.epochs}  train {shown('loss', train.value('loss'))}"
+            f"epoch {epoch}/{options.epochs}  train {shown({'loss': train.value('loss')})}"
             f"{judged}{' (best)' if improved else ''}"
             f"  {train.graphs_per_s():.0f} graphs/s, {train.seconds:.1f} s"
         )
@@ -452,17 +429,17 @@ class Training:
             save(path, self.session, self.optimizer, self.state, self.average)
 
 
+@dataclass(frozen=True, slots=True)
 class Reporter:
-    """Print the lines of a run, and a bar on a terminal.
+    """Print the lines of a run.
 
-    Args:
+    Attributes:
         quiet: print neither bars nor lines per epoch.
         silent: print nothing at all: another process does.
     """
 
-    def __init__(self, *, quiet: bool, silent: bool) -> None:
-        self.quiet = quiet or silent
-        self.silent = silent
+    quiet: bool
+    silent: bool
 
     def line(self, text: str) -> None:
         """Print a line about the run's course."""
@@ -484,28 +461,31 @@ class Reporter:
         if not self.silent:
             say(f"vertexrt: {text}", to=sys.stderr)
 
-    def bar(self, title: str, graphs: int, done: int) -> tqdm[NoReturn]:
-        """Return a bar over the graphs of an epoch, of which `done` are done already."""
-        return tqdm(
-            total=graphs,
-            initial=done,
-            desc=title,
-            file=sys.stderr,
-            bar_format=BAR,
-            leave=False,
-            dynamic_ncols=True,
-            disable=self.quiet or None,  # None: where stderr is no terminal
-        )
 
-
-@dataclass(slots=True)
 class TraceFile:
-    """Record the first minibatches after the warm-up, and write them to a file."""
+    """Record the first minibatches after the warm-up, and write them to a file.
 
-    path: Path
-    kept: int = 0
-    _seen: int = 0
-    _timeline: Timeline | None = None
+    Raises: UsageError, when the engine has no processors, or the file's folder does not exist.
+    """
+
+    def __init__(self, name: str, options: RunOptions) -> None:
+        if options.engine != "persistent":
+            raise UsageError.at(
+                "--trace",
+                f"the engine is {options.engine}, which has no processors to trace",
+                "expected the persistent engine",
+                "Add --engine persistent",
+            )
+        self.path = Path(name)
+        if not self.path.parent.is_dir() or (self.path.exists() and not self.path.is_file()):
+            raise UsageError.at(
+                "--trace",
+                f"{name} cannot be written",
+                "expected a plain file in a folder that exists",
+                "Make the folder, or name another file",
+            )
+        self._seen = 0
+        self._timeline: Any = None
 
     @contextmanager
     def minibatch(self, net: vrt.Network) -> Iterator[None]:
@@ -521,10 +501,10 @@ class TraceFile:
             timeline.clear()
         else:
             timeline.write(self.path)
-            self.kept += 1
 
     def report(self) -> str:
         """Say what was written."""
-        if self.kept:
-            return f"timeline of {self.kept} minibatches: {self.path} (open it in ui.perfetto.dev)"
+        if self._seen > WARM_UP:
+            kept = min(self._seen - WARM_UP, KEPT)
+            return f"timeline of {kept} minibatches: {self.path} (open it in ui.perfetto.dev)"
         return f"no timeline: it starts after {WARM_UP} minibatches, and there were {self._seen}"
