@@ -220,9 +220,13 @@ class RunFolder(NamedTuple):
 
         Raises: CheckpointError, when they cannot be written.
         """
-        self._write(METRICS, "the metrics", _lines(records), append_durably)
-        if self.log is not None:
-            self.log.add(self.path, records)
+
+        def add(path: Path, lines: bytes) -> None:
+            append_durably(path, lines)
+            if self.log is not None:
+                self.log.add(self.path, records)
+
+        self._write(METRICS, "the metrics", _lines(records), add)
 
     def records(self) -> list[Line]:
         """Return the metrics written so far; a last line that was cut off is left out.
