@@ -335,7 +335,7 @@ def _generated(
     """
     spec, dataset, options = session.spec, session.dataset, session.options
     names = [name for name in (*GENERATION, "bleu") if getattr(given, name, None) is not None]
-    model = getattr(import_module(spec.module), spec.title)
+    model = spec.model
     translates = options.task == "translation"
     if not names and not translates:
         return

@@ -43,7 +43,7 @@ def find(name: str, task: str, format: str) -> ModelSpec:
     plain = {
         a.name: a.default for a in arguments if isinstance(a.default, bool | int | float | str)
     }
-    return ModelSpec(title, task, format, module.__name__, title, plain, OWN_TRAIN)
+    return ModelSpec(title, task, format, OWN_TRAIN, module.__name__, title, plain)
 
 
 def full_name(name: str) -> str:

@@ -86,10 +86,8 @@ class Seq2Seq(vrt.Model):
         self, vocab: int, num_said: int, embed: int, hidden: int, *, carried: bool = False
     ) -> None:
         self.encoder = Encoder(vocab, embed, hidden)
-        if carried:
-            self.memory = SourceWord(self.encoder)
-        memory = self.memory if carried else None
-        self.decoder = TargetWord(self.encoder, num_said, embed, memory)
+        self.memory = SourceWord(self.encoder) if carried else None
+        self.decoder = TargetWord(self.encoder, num_said, embed, self.memory)
 
     @staticmethod
     def generate(
