@@ -12,6 +12,7 @@ from vertexrt.bench import ablation, breakdown
 from vertexrt.bench.measure import count
 from vertexrt.bench.record import read
 from vertexrt.cli.main import main
+from vertexrt.engine.variant import Passes
 from vertexrt.graph import GraphBatch, InputGraph, Rows
 
 H, LEAVES = 8, 4
@@ -42,7 +43,7 @@ def test_parts_of_a_step_add_up_to_it() -> None:
         engine="persistent",
         processors=1,
         threads=1,
-        passes=breakdown.SETTINGS["op by op"],
+        passes=Passes(segment=False, fuse=False),
     )
     pool, ids = trees(3), np.arange(2)
     for _ in range(2):

@@ -8,17 +8,19 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import vertexrt as vrt
 from vertexrt import data
@@ -34,16 +36,9 @@ from vertexrt.models import get
 from vertexrt.models.catalogue import is_own
 from vertexrt.models.own import find
 
-NOT_KEPT = (
-    "out",
-    "name",
-    "command",
-    "action",
-    "version",
-)  # of the options, what says nothing of the results
+NOT_KEPT = ("out", "command", "action", "version")  # of the options: they say nothing of results
 PACKAGES = ("vertexrt", "numpy", "llvmlite", "scipy", "torch", "dynet38", "cupy", "nvidia-cu")
 GPU_FIELDS = ("name", "driver_version", "memory.total", "clocks.max.sm", "power.limit")
-ALL = Passes()
 SMOOTH = ("tree-lstm", "lstm-lm")
 
 
@@ -109,65 +104,68 @@ def first_graphs(job: Job, count: int) -> GraphBatch:
     return job.pool.take(np.arange(min(count, job.pool.num_graphs)))
 
 
-class Setting(NamedTuple):
-    """One way to run.
+@dataclass(frozen=True, slots=True)
+class Setting(Passes):
+    """One way to run: `Passes`, and what else is chosen.
 
     Attributes:
-        processors: of a group of the persistent engine; None as it chooses.
+        processors: of a group of the persistent engine; None for one on a host, and on a GPU as
+            the engine chooses.
         waits: each step is waited for.
     """
 
     policy: str = "frontier"
     engine: str = "persistent"
-    passes: Passes = ALL
-    processors: int | None = 1
+    processors: int | None = None
     waits: bool = False
 
     def compile(
         self, function: vrt.VertexFunction | vrt.Model, device: str, threads: int
     ) -> vrt.Network:
         """Compile F so; all settings draw the same initial parameters."""
+        processors = self.processors or (None if device == "cuda" else 1)
         return vrt.compile(
             function,
             device=device,
             engine=self.engine,
             policy=self.policy,
             threads=threads,
-            processors=self.processors if self.engine == "persistent" else None,
-            passes=self.passes,
+            processors=processors if self.engine == "persistent" else None,
+            passes=Passes(**{each.name: getattr(self, each.name) for each in fields(Passes)}),
             seed=1,
         )
 
-    def but(self, **passes: bool | int | str) -> Setting:
-        """Return the same with other passes."""
-        return self._replace(passes=replace(self.passes, **passes))  # type: ignore[arg-type]
 
-
-class Bench(NamedTuple):
-    """What a benchmark of one vertex function works with."""
+@dataclass(frozen=True)
+class Recording:
+    """What a benchmark works with, and writes."""
 
     options: Namespace
-    job: Job
     device: str
     threads: int
     record: Results
     path: Path
-
-    def compile(self, engine: str, passes: Passes = ALL) -> vrt.Network:
-        """Compile F for an engine, with groups of one processor on the CPU."""
-        processors = None if self.device == "cuda" else 1
-        setting = Setting(engine=engine, passes=passes, processors=processors)
-        return setting.compile(self.job.make(self.options.hidden), self.device, self.threads)
-
-    def key(self, **more: str | int) -> Key:
-        """Return the key of a result."""
-        return {**more, "model": self.job.model, "hidden": self.options.hidden}
 
     def keep(self, title: str, found: list[Entry]) -> None:
         """Print results, add them to the record and write it."""
         print(f"{title}\n{table(found)}\n" if title else table(found), flush=True)
         self.record.entries += found
         self.record.write(self.path)
+
+
+@dataclass(frozen=True)
+class Bench(Recording):
+    """What a benchmark of one vertex function works with."""
+
+    job: Job
+
+    def compile(self, setting: Setting) -> vrt.Network:
+        """Compile F in one way."""
+        return setting.compile(self.job.make(self.options.hidden), self.device, self.threads)
+
+    def key(self, **more: str | int) -> Key:
+        """Return the key of a result."""
+        return {**more, "model": self.job.model, "hidden": self.options.hidden}
 
 
 @contextmanager
@@ -178,7 +176,6 @@ def opened(benchmark: str, options: Namespace, command: list[str]) -> Iterator[B
         options: those of `vertexrt bench`, by name.
     Raises: UsageError, DataError, for a model, data, a device or a folder that cannot be had.
     """
-    device = device_named(options.device)
     job = make_job(options.model, options.data, options.leaves, options.set)
     if max(options.batch_sizes) > job.pool.num_graphs:
         raise UsageError.at(
@@ -187,42 +184,41 @@ def opened(benchmark: str, options: Namespace, command: list[str]) -> Iterator[B
             f"at most {job.pool.num_graphs:,}, the graphs of {job.model}'s data",
             "Take smaller ones",
         )
-    kept = vars(options) | {"name": job.model, "device": device}
-    with (
-        pinned(options.threads) as threads,
-        recording(benchmark, command, kept, threads, device) as (record, path),
-    ):
-        record.jobs[job.model] = job.description
-        say(f"{job.description}; hidden {options.hidden}, {device}, {number_of(threads, 'thread')}")
-        yield Bench(options, job, device, threads, record, path)
-        for lack in record.missing:
+    with recording(benchmark, options, command, f"-{job.model}") as made:
+        made.record.jobs[job.model] = job.description
+        threads = number_of(made.threads, "thread")
+        say(f"{job.description}; hidden {options.hidden}, {made.device}, {threads}")
+        yield Bench(**vars(made), job=job)
+        for lack in made.record.missing:
             print(f"not available here: {lack['name']}, because {lack['because']}")
 
 
 @contextmanager
 def recording(
-    benchmark: str, command: list[str], options: Mapping[str, Any], threads: int, device: str
-) -> Iterator[tuple[Results, Path]]:
-    """Collect results; write them at the end, also of a run that breaks off.
+    benchmark: str, options: Namespace, command: list[str], name: str = ""
+) -> Iterator[Recording]:
+    """Collect results with pinned threads; write them at the end, also of a run that breaks off.
 
     Args:
-        options: with `out`, the folder, and `name`, which the name of the file ends with.
+        options: with `device`, `threads`, and `out`, the folder.
+        name: what the name of the file ends with.
     Raises: UsageError, when the folder cannot be written.
     """
-    kept = {name: value for name, value in options.items() if name not in NOT_KEPT}
-    record = Results(benchmark, tuple(command), kept)
-    name = options.get("name", "")
-    path = Path(options["out"], f"{benchmark}-{name}.json" if name else f"{benchmark}.json")
+    device = device_named(options.device)
+    kept = {each: value for each, value in vars(options).items() if each not in NOT_KEPT}
+    record = Results(benchmark, tuple(command), kept | {"device": device})
+    path = Path(options.out, f"{benchmark}{name}.json")
     with from_system(UsageError, "--out", str(path.parent), "a folder to write in", "Give another"):
         path.parent.mkdir(parents=True, exist_ok=True)
         record.write(path)
-    try:
-        yield record, path
-        record.complete = True
-    finally:
-        record.machine = describe(threads, device)
-        record.write(path)
-        say(f"written: {path}")
+    with pinned(options.threads) as threads:
+        try:
+            yield Recording(options, device, threads, record, path)
+            record.complete = True
+        finally:
+            record.machine = describe(threads, device)
+            record.write(path)
+            say(f"written: {path}")
 
 
 @contextmanager
@@ -232,8 +228,6 @@ def pinned(threads: int | None) -> Iterator[int]:
     Args:
         threads: by default those of `usable_threads`.
     """
-    from threadpoolctl import threadpool_limits
-
     count = threads or usable_threads()
     limit_threads(count)
     with threadpool_limits(limits=count):
@@ -254,8 +248,6 @@ def describe(threads: int, device: str = "cpu") -> dict[str, Any]:
     Args:
         device: "gpu" is described when this is "cuda".
     """
-    from threadpoolctl import threadpool_info
-
     installed = {each.name: each.version for each in importlib.metadata.distributions()}
     return {
         "device": device,
@@ -278,9 +270,9 @@ def describe(threads: int, device: str = "cpu") -> dict[str, Any]:
 def processor() -> str:
     """Return the name of the processor."""
     listing = Path("/proc/cpuinfo")
-    lines = listing.read_text(encoding="utf-8").splitlines() if listing.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    text = listing.read_text(encoding="utf-8") if listing.exists() else ""
+    named = re.search(r"^model name\s*:\s*(.+)", text, re.MULTILINE)
+    return named[1].strip() if named else platform.processor() or platform.machine()
 
 
 def gpu() -> dict[str, str] | None:

@@ -38,12 +38,10 @@ class RecurrentLayer(vrt.VertexFunction):
     ) -> None:
         # With a residual, h is what is handed up.
         fields = ("inner", *cell.states[1:]) if residual else cell.states
-        lowest = isinstance(below, vrt.Parameter)
-        super().__init__(
-            state=dict.fromkeys(("h", *fields), cell.hidden_size),
-            inputs={} if lowest else {"below": below},
-        )
-        self.words, self.cell, self.fields = below if lowest else None, cell, fields
+        words = below if isinstance(below, vrt.Parameter) else None
+        inputs = {} if isinstance(below, vrt.Parameter) else {"below": below}
+        super().__init__(state=dict.fromkeys(("h", *fields), cell.hidden_size), inputs=inputs)
+        self.words, self.cell, self.fields = words, cell, fields
         self.dropout, self.carried, self.residual = dropout, carried, residual
 
     def forward(self) -> None:
