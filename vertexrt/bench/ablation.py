@@ -76,9 +76,6 @@ class NamedSetting(NamedTuple):
     setting: Setting
 
 
-Steppers = dict[NamedSetting, Stepper]
-
-
 def variants(device: str, threads: int) -> list[NamedSetting]:
     """List the variants of both families; the head of each comes first, its control second.
 
@@ -178,21 +175,24 @@ def run(options: Namespace, command: list[str]) -> Path:
             one = partial(_compile_one, options, bench.device, bench.threads)
             with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
                 list(pool.map(one, settings))
-        steppers: Steppers = {}
+        steppers: dict[str, Stepper] = {}
         for variant in plan:
-            setting = variant.setting
             try:
-                net = _compiled(bench.job, options, bench.device, bench.threads, setting)
+                net = _compiled(bench.job, options, bench.device, bench.threads, variant.setting)
             except (DeviceError, PlanError) as error:
                 bench.record.missing.append({"name": variant.name, "because": str(error)})
                 continue
-            steppers[variant] = Stepper(net, setting.waits)
+            steppers[variant.name] = Stepper(net, variant.setting.waits)
         if bench.device != "cuda":
             share_memory(stepper.net for stepper in steppers.values())
         _check(bench, steppers)
         for batch_size in options.batch_sizes:
-            one_on = _one_family(bench, batch_size, ONE_ON, steppers)
-            bench.keep("", one_on + _one_family(bench, batch_size, ONE_OFF, steppers))
+            found = [
+                entry
+                for family in HEADS
+                for entry in _one_family(bench, batch_size, family, plan, steppers)
+            ]
+            bench.keep("", found)
     return bench.path
 
 
@@ -225,12 +225,11 @@ def share_memory(nets: Iterable[vrt.Network]) -> None:
         model.store, executor.memories = alike.model.store, alike.memories
 
 
-def _check(bench: Bench, steppers: Steppers) -> None:
+def _check(bench: Bench, steppers: dict[str, Stepper]) -> None:
     function = bench.job.make(bench.options.hidden)
     oracle = Stepper(vrt.compile(function, device="reference", dtype="float64", threads=1, seed=1))
     drawn = {name: value.astype("float32") for name, value in oracle.parameters().items()}
-    contenders: dict[str, Contender] = {"reference": oracle}
-    contenders |= {variant.name: stepper for variant, stepper in steppers.items()}
+    contenders: dict[str, Contender] = {"reference": oracle, **steppers}
     for size in (CHECKED_GRAPHS, *bench.options.batch_sizes):
         for contender in contenders.values():
             contender.set_parameters(drawn)
@@ -239,20 +238,26 @@ def _check(bench: Bench, steppers: Steppers) -> None:
         contenders.pop("reference", None)
 
 
-def _one_family(bench: Bench, batch_size: int, family: str, steppers: Steppers) -> list[Entry]:
+def _one_family(
+    bench: Bench,
+    batch_size: int,
+    family: str,
+    plan: list[NamedSetting],
+    steppers: dict[str, Stepper],
+) -> list[Entry]:
     """Time the variants of a family, and `all on`, in turn; none where its head is missing."""
     head = HEADS[family]
-    against = {v.name: v.against for v in steppers if v.family == family}
-    if head not in against:
+    against = {v.name: v.against for v in plan if v.family == family}
+    if head not in steppers:
         return []
-    mine = {v.name: s for v, s in steppers.items() if v.name in (*against, ALL_ON)}
+    mine = {name: step for name, step in steppers.items() if name in (*against, ALL_ON)}
     say(f"{bench.job.model}, batch {batch_size}: timing {len(mine)} variants, {family}")
     draw = Draw(bench.job.pool, batch_size)
     samples = measure(mine, draw, bench.options.seconds / 2, ROUNDS)
     sample = first_graphs(bench.job, batch_size)
     counts = {
-        name: count(stepper.net, sample) | {"host_waits": float(stepper.waits)}
-        for name, stepper in mine.items()
+        name: count(step.net, sample) | {"host_waits": float(step.waits)}
+        for name, step in mine.items()
     }
     key = bench.key(mode="train", batch_size=batch_size)
     entries = compared(key, samples, head + AGAIN, counts, against)

@@ -149,16 +149,15 @@ class Results:
     benchmark: str
     command: Annotated[tuple[str, ...], JsonRecord.texts]
     options: dict[str, Any]
-    date: str = ""
+    date: str = field(
+        default_factory=lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    )
     complete: bool = False
     machine: dict[str, Any] = field(default_factory=dict)
     jobs: dict[str, str] = field(default_factory=dict)
     checks: list[dict[str, Any]] = field(default_factory=list)
     missing: list[dict[str, str]] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.date = self.date or datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
     def write(self, path: Path) -> None:
         """Write the file."""
