@@ -31,7 +31,6 @@ import vertexrt as vrt
 from vertexrt.bench.measure import LR, MICROSECONDS, Draw, Samples, take_steps, timed, within
 from vertexrt.bench.record import Key, make_entry
 from vertexrt.bench.run import Bench, Setting, opened
-from vertexrt.engine.trace import GroupRecord as Stamps
 from vertexrt.engine.variant import Variant
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.ops import OPS, SUMS_OF_ROWS
@@ -126,10 +125,21 @@ def one_step(
         net.step(batch, optimizer)
         step = time.perf_counter() - begin
     variants = [v for (use, n), v in model.variants.items() if n and use.loss]
-    found = split(timeline.records, kinds_of_instructions(variants[-1]))
+    kinds, groups = kinds_of_instructions(variants[-1]), timeline.records
+    found: dict[str, float] = defaultdict(float)
+    for stamps in groups:  # of each the mean of its processors, of all groups the mean
+        scale = 1.0 / (stamps.cycles_per_second * len(stamps.script) * len(groups))
+        waited, ran = np.moveaxis(np.diff(stamps.times) * scale, -1, 0)
+        for op, took in zip(stamps.script[..., OP].flat, ran.flat, strict=True):
+            found[kinds[op]] += float(took)
+        # from the start of the first instruction to the end of all
+        whole = float((stamps.times[:, -1, 2] - stamps.times[:, 0, 0]).sum()) * scale
+        found["waits"] += float(waited.sum())
+        found["between kernels"] += whole - float(waited.sum() + ran.sum())
+    scripts = sum(found.values())
     found |= {"assemble": assembled, "schedule": sum(prepared), "update": sum(updated)}
+    found["host"] = step - found["schedule"] - found["update"] - scripts
     found["whole"] = step + assembled
-    found["host"] = step - found["schedule"] - found["update"] - found.pop("scripts")
     return found
 
 
@@ -150,26 +160,6 @@ def kinds_of_instructions(variant: Variant) -> list[str]:
                 kinds.add(kind if work <= {*MOVES, *SUMS_OF_ROWS} else "elementwise")
             found.append(kinds.pop() if len(kinds) == 1 else "elementwise")
     return found
-
-
-def split(groups: list[Stamps], kinds: list[str]) -> dict[str, float]:
-    """Add up the seconds of each part over a step's scripts, mean of the groups' processors.
-
-    Args:
-        groups: stamps of one step; kinds: of `kinds_of_instructions`.
-    Returns: also `scripts`, from the start of the first instruction to the end of all.
-    """
-    seconds: dict[str, float] = defaultdict(float)
-    for stamps in groups:
-        scale = 1.0 / (stamps.cycles_per_second * len(stamps.script) * len(groups))
-        waited, ran = np.moveaxis(np.diff(stamps.times) * scale, -1, 0)
-        whole = float((stamps.times[:, -1, 2] - stamps.times[:, 0, 0]).sum()) * scale
-        for op, took in zip(stamps.script[..., OP].flat, ran.flat, strict=True):
-            seconds[kinds[op]] += float(took)
-        seconds["waits"] += float(waited.sum())
-        seconds["scripts"] += whole
-        seconds["between kernels"] += whole - float(waited.sum() + ran.sum())
-    return seconds
 
 
 def _measure_device(bench: Bench) -> list[tuple[Key, Samples]]:

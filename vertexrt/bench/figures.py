@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from vertexrt.bench.ablation import AGAIN, HEADS, ONE_OFF, ONE_ON
-from vertexrt.bench.record import HIDDEN, Entry, Results, Spread
+from vertexrt.bench.record import HIDDEN, Results, Spread
 from vertexrt.bench.run import say
 from vertexrt.errors import number_of
 from vertexrt.pictures import HOW_TO_DRAW, can_draw, figure
@@ -53,15 +53,47 @@ def errors(spreads: Sequence[Spread]) -> tuple[list[float], list[list[float]]]:
 def draw_ablation(record: Results, path: Path) -> None:
     """Draw the ratios of a record, a panel a family: a bar for each switch and batch size."""
     found = {family: record.select(family=family) for family in TITLES}
-    # variant -> what it is compared with
-    rows = {
-        family: {e.key["variant"]: e.against for e in mine if e.key["variant"] != HEADS[family]}
-        for family, mine in found.items()
+    rows = {  # variant -> what it is compared with
+        family: {str(e.key["variant"]): e.against for e in entries}
+        for family, entries in found.items()
     }
+    for family, head in HEADS.items():
+        rows[family].pop(head, None)
     height = 1.0 + max(map(len, rows.values())) * ROW_INCHES
     with figure(path, 1, 2, (WIDTH, height)) as (panels,):
-        for axes, (family, mine) in zip(panels, found.items(), strict=True):
-            _panel(axes, mine, family, rows[family])
+        for axes, (family, entries) in zip(panels, found.items(), strict=True):
+            names = list(rows[family])
+            sizes = list(dict.fromkeys(e.key["batch_size"] for e in entries))
+            thick = THICK / max(len(sizes), 1)
+            for k, size in enumerate(sizes):
+                mine = [
+                    (names.index(str(e.key["variant"])), e.ratio, e.verdict)
+                    for e in entries
+                    if e.key["batch_size"] == size and e.ratio is not None
+                ]
+                at = (k + 0.5) * thick - THICK / 2
+                medians, spread = errors([ratio for _, ratio, _ in mine])
+                lengths = [m - 1.0 for m in medians]
+                style = {"xerr": spread, "error_kw": WHISKER, **bar_style(k)}
+                places = [row + at for row, _, _ in mine]
+                axes.barh(places, lengths, thick, left=1.0, label=f"batch {size}", **style)
+                for row, ratio, verdict in mine:
+                    if verdict == HIDDEN:
+                        end = max(ratio.high, 1.0)
+                        axes.annotate(MARK, (end, row + at), (3, -3), textcoords="offset points")
+            axes.axvline(1.0, color="black", linewidth=0.8)
+            # Room for all whiskers, and for a mark after the longest.
+            if family == ONE_OFF:
+                axes.set_xlim(0.0, axes.dataLim.x1 * (1.0 + MARGIN))
+            else:
+                axes.use_sticky_edges = False  # where all bars begin there is a margin, too
+                axes.margins(x=MARGIN)
+                axes.set_xscale("log", base=2)
+                axes.xaxis.set_major_formatter("{x:g}")
+                axes.minorticks_off()
+            name_rows(axes, [row_label(name, rows[family][name], family) for name in names])
+            axes.set_xlabel(AXES[family])
+            axes.set_title(TITLES[family], loc="left")
         handles, labels = panels[0].get_legend_handles_labels()
         whole, key, machine = panels[0].figure, record.entries[0].key, record.machine
         whole.legend(handles, labels, loc="outside upper center", ncols=len(labels))
@@ -72,41 +104,6 @@ def draw_ablation(record: Results, path: Path) -> None:
             f"whiskers: quartiles over rounds; {MARK}: hidden by the spread"
         )
         whole.supxlabel(caption, fontsize=6.5)
-
-
-def _panel(
-    axes: Any, entries: Sequence[Entry], family: str, rows: dict[str | int, str | None]
-) -> None:
-    sizes = list(dict.fromkeys(e.key["batch_size"] for e in entries))
-    names = list(rows)
-    thick = THICK / max(len(sizes), 1)
-    for k, size in enumerate(sizes):
-        mine = [
-            (e, e.ratio) for e in entries if e.key["batch_size"] == size and e.ratio is not None
-        ]
-        at = (k + 0.5) * thick - THICK / 2
-        places = [names.index(e.key["variant"]) + at for e, _ in mine]
-        medians, spread = errors([ratio for _, ratio in mine])
-        lengths = [m - 1.0 for m in medians]
-        style = {"xerr": spread, "error_kw": WHISKER, **bar_style(k)}
-        axes.barh(places, lengths, thick, left=1.0, label=f"batch {size}", **style)
-        for place, (entry, ratio) in zip(places, mine, strict=True):
-            if entry.verdict == HIDDEN:
-                end = max(ratio.high, 1.0)
-                axes.annotate(MARK, (end, place), (3, -3), textcoords="offset points")
-    axes.axvline(1.0, color="black", linewidth=0.8)
-    # Room for all whiskers, and for a mark after the longest.
-    if family == ONE_OFF:
-        axes.set_xlim(0.0, axes.dataLim.x1 * (1.0 + MARGIN))
-    else:
-        axes.use_sticky_edges = False  # where all bars begin there is a margin, too
-        axes.margins(x=MARGIN)
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter("{x:g}")
-        axes.minorticks_off()
-    name_rows(axes, [row_label(str(name), rows[name], family) for name in names])
-    axes.set_xlabel(AXES[family])
-    axes.set_title(TITLES[family], loc="left")
 
 
 def row_label(name: str, against: str | None, family: str) -> str:
@@ -132,28 +129,28 @@ def draw_step_time(record: Results, path: Path) -> None:
     entries = record.select(part="time")
     settings = list(dict.fromkeys(e.key["setting"] for e in entries))
     entries.sort(key=lambda e: settings.index(e.key["setting"]))  # sizes in their order
-    steps: dict[str, dict[str, Entry]] = defaultdict(dict)
-    for e in entries:
-        bar = f"{e.key['setting']}, batch {e.key['batch_size']}"
-        steps[bar][str(e.key["variant"])] = e
+    labels = [f"{e.key['setting']}, batch {e.key['batch_size']}" for e in entries]
+    bars = list(dict.fromkeys(labels))
     # What adds up to a step; on a GPU the host works at the same time as the device.
-    parts = dict.fromkeys(part for step in steps.values() for part in step)
-    parts = [p for p in parts if p not in TOTALS and not p.startswith("host: ")]
-    medians = {p: [s[p].median if p in s else 0.0 for s in steps.values()] for p in parts}
-    least = LEAST * max(map(max, medians.values()), default=0.0)
-    shown = {p: np.array(each) for p, each in medians.items() if max(each) > least}
-    ends = np.zeros(len(steps))
-    with figure(path, 1, 1, (7.0, 1.5 + 0.34 * len(steps))) as ((axes,),):
-        for k, (part, each) in enumerate(shown.items()):
-            share = 100.0 * each / sum(shown.values())
-            axes.barh(range(len(steps)), share, 0.7, left=ends, label=part, **bar_style(k))
-            ends = ends + share
-        for row, step in enumerate(steps.values()):
-            if "whole" in step:
-                whole = step["whole"]
-                text = f"{whole.median:,.0f} \u00b5s ({whole.low:,.0f}\u2013{whole.high:,.0f})"
-                axes.text(101, row, text, va="center")
-        name_rows(axes, list(steps))
+    parts: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(len(bars)))
+    for entry, label in zip(entries, labels, strict=True):
+        part = str(entry.key["variant"])
+        if part not in TOTALS and not part.startswith("host: "):
+            parts[part][bars.index(label)] = entry.median
+    least = LEAST * max((medians.max() for medians in parts.values()), default=0.0)
+    shown = {part: medians for part, medians in parts.items() if medians.max() > least}
+    ends = np.zeros(len(bars))
+    with figure(path, 1, 1, (7.0, 1.5 + 0.34 * len(bars))) as ((axes,),):
+        for k, (part, medians) in enumerate(shown.items()):
+            shares = 100.0 * medians / sum(shown.values())
+            axes.barh(range(len(bars)), shares, 0.7, left=ends, label=part, **bar_style(k))
+            ends = ends + shares
+        for entry, label in zip(entries, labels, strict=True):
+            if entry.key["variant"] == "whole":
+                quartiles = f"{entry.low:,.0f}\u2013{entry.high:,.0f}"
+                text = f"{entry.median:,.0f} \u00b5s ({quartiles})"
+                axes.text(101, bars.index(label), text, va="center")
+        name_rows(axes, bars)
         axes.set_xlim(0, 100)
         axes.set_xlabel("share of a training step (%); at the right the step, median and quartiles")
         axes.figure.legend(loc="outside upper center", ncols=5)

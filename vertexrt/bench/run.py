@@ -247,12 +247,19 @@ def describe(threads: int, device: str = "cpu") -> dict[str, Any]:
 
     Args:
         device: "gpu" is described when this is "cuda".
+    Returns: also `revision`, the commit, with `+changes` when files differ from it; "" outside a
+        checkout.
     """
     installed = {each.name: each.version for each in importlib.metadata.distributions()}
+    listing = Path("/proc/cpuinfo")
+    text = listing.read_text(encoding="utf-8") if listing.exists() else ""
+    named = re.search(r"^model name\s*:\s*(.+)", text, re.MULTILINE)
+    git = ("git", "-C", str(Path(__file__).parent))
+    changed = _output(*git, "status", "--porcelain", "--untracked-files=no")
     return {
         "device": device,
         "gpu": gpu() if device == "cuda" else None,
-        "processor": processor(),
+        "processor": named[1].strip() if named else platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
         "threads": threads,
         "load_average": os.getloadavg() if hasattr(os, "getloadavg") else None,
@@ -263,30 +270,14 @@ def describe(threads: int, device: str = "cpu") -> dict[str, Any]:
             f"{entry['internal_api']} {entry['version']}, {entry['num_threads']} threads"
             for entry in threadpool_info()
         ),
-        "revision": revision(),
+        "revision": _output(*git, "rev-parse", "--short", "HEAD") + ("+changes" if changed else ""),
     }
-
-
-def processor() -> str:
-    """Return the name of the processor."""
-    listing = Path("/proc/cpuinfo")
-    text = listing.read_text(encoding="utf-8") if listing.exists() else ""
-    named = re.search(r"^model name\s*:\s*(.+)", text, re.MULTILINE)
-    return named[1].strip() if named else platform.processor() or platform.machine()
 
 
 def gpu() -> dict[str, str] | None:
     """Return name, driver and clocks of the first GPU that is seen, None where none is."""
     found = _output("nvidia-smi", f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader")
     return dict(zip(GPU_FIELDS, found.splitlines()[0].split(", "), strict=True)) if found else None
-
-
-def revision() -> str:
-    """Return the commit, with `+changes` when files differ from it; "" outside a checkout."""
-    git = ("git", "-C", str(Path(__file__).parent))
-    commit = _output(*git, "rev-parse", "--short", "HEAD")
-    changed = _output(*git, "status", "--porcelain", "--untracked-files=no")
-    return commit + ("+changes" if changed else "")
 
 
 def _output(*words: str) -> str:

@@ -20,7 +20,6 @@ from vertexrt.errors import UsageError, nearest, one_line
 if TYPE_CHECKING:
     from vertexrt.api.vertex_function import Model, VertexFunction
 
-SHARED = ("layers",)  # options of models that decide over the graphs
 OWN = re.compile(r"(.+\.py)(?::([^:]*))?", re.DOTALL)  # a model that a file names: FILE.py:CLASS
 
 
@@ -117,7 +116,8 @@ class ModelSpec(NamedTuple):
 
     def reading(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of the format that follow from the model and its options."""
-        return {**self.graphs, **{name: options[name] for name in SHARED if name in options}}
+        layers = {"layers": options["layers"]} if "layers" in options else {}
+        return {**self.graphs, **layers}
 
 
 ADAM = {"optimizer": "adam", "lr": 2e-3, "batch_size": 20, "epochs": 3, "data": "generated"}

@@ -40,9 +40,9 @@ class TreeClassifier(vrt.VertexFunction):
     def forward(self) -> None:
         """Compute one vertex."""
         word = vrt.random.dropout(vrt.embed(self.embedding, self.pull("word")), self.dropout)
-        h, *others = self.combine(word)
-        self.scatter(**dict(zip(self.state, (h, *others), strict=True)))
-        logits = self.push("logits", self.out(vrt.random.dropout(h, self.dropout)))
+        state = dict(zip(self.state, self.combine(word), strict=True))
+        self.scatter(**state)
+        logits = self.push("logits", self.out(vrt.random.dropout(state["h"], self.dropout)))
         self.push(
             "loss", vrt.losses.cross_entropy(logits, self.pull("label"), weights=self.class_weights)
         )
