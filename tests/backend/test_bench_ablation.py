@@ -1,6 +1,6 @@
 """The ablation: each switch changes what runs, variants are compared first, all is recorded."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -147,8 +147,9 @@ def test_streams_share_what_a_gpu_launches(job: Job) -> None:
     def counts(name: str) -> Counts:
         setting = plan[name].setting
         assert setting.engine == "batched"
-        passes = Passes(**{each.name: getattr(setting, each.name) for each in fields(Passes)})
-        net = on_paper(job.make(4), 1, policy=setting.policy, passes=passes, engine="batched")
+        net = on_paper(
+            job.make(4), 1, policy=setting.policy, passes=setting.passes, engine="batched"
+        )
         return count(net, batch)
 
     for streams in (2, 4):

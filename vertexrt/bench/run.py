@@ -32,7 +32,6 @@ from vertexrt.engine.devices import device_named
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import UsageError, from_system, number_of
 from vertexrt.graph import GraphBatch
-from vertexrt.models import get
 from vertexrt.models.catalogue import is_own
 from vertexrt.models.own import find
 
@@ -74,12 +73,9 @@ def make_job(
         settings: arguments of the model.
     Raises: UsageError, DataError, as `find` and `data.load` do.
     """
-    if not is_own(model):
-        spec = get(model)
-    elif source is None:
+    if not source and is_own(model):
         raise UsageError.at(model, "no data", "expected graphs to measure", "give --data")
-    else:
-        spec = find(model, "loss", format_of(source))
+    spec = find(model, "loss", format_of(source) if source and is_own(model) else "")
     given = {"leaves": leaves, **spec.reading(spec.options)}
     dataset = data.load(source or spec.train["data"], format=spec.format, **given)
     pool = dataset.splits["train"]
@@ -119,6 +115,11 @@ class Setting(Passes):
     processors: int | None = None
     waits: bool = False
 
+    @property
+    def passes(self) -> Passes:
+        """Return the passes alone."""
+        return Passes(**{each.name: getattr(self, each.name) for each in fields(Passes)})
+
     def compile(
         self, function: vrt.VertexFunction | vrt.Model, device: str, threads: int
     ) -> vrt.Network:
@@ -131,7 +132,7 @@ class Setting(Passes):
             policy=self.policy,
             threads=threads,
             processors=processors if self.engine == "persistent" else None,
-            passes=Passes(**{each.name: getattr(self, each.name) for each in fields(Passes)}),
+            passes=self.passes,
             seed=1,
         )
 
