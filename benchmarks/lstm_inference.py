@@ -123,13 +123,15 @@ def main() -> None:
         hidden=(64, 256, 1024),
         batch=(1, 10, 20),
         out="bench",
+        device="cuda",
+        threads=1,
     )
     command = ["python", "-m", "benchmarks.lstm_inference", *sys.argv[1:]]
-    with recording("lstm_inference", command, vars(given), 1, "cuda") as (record, _):
+    with recording("lstm_inference", given, command) as made:
         for hidden in given.hidden:
             for processors in PROCESSORS[hidden]:
                 try:
-                    record.entries += measure(hidden, processors, given.batch)
+                    made.record.entries += measure(hidden, processors, given.batch)
                 except NoKernelError as error:
                     print(f"hidden {hidden} groups of {processors}: {error}", flush=True)
 

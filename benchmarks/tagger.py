@@ -23,8 +23,7 @@ from benchmarks.command import read_options
 from benchmarks.turns import compiled, ratio_text, seconds_in_turn
 from vertexrt.cli.options import PATH, SIZE, CommandOption
 from vertexrt.data import load
-from vertexrt.models.bilstm_char_tagger import Letters, SpeltWord
-from vertexrt.models.bilstm_tagger import Direction, Tag
+from vertexrt.models.taggers import Direction, Label, Letters, SpeltWord
 
 STEPS = {1: 200, 4: 150, 16: 80, 64: 30}  # of a block
 ROUNDS, RATE, BOUND = 5, 1e-4, 1e-4
@@ -38,7 +37,7 @@ class Tagger(vrt.Model):
         self.forth, self.back = (Letters(sizes["num_letter"], spelling) for _ in range(2))
         self.word = SpeltWord(sizes["vocab"], embed, self.forth, self.back, 0.0)
         self.left, self.right = (Direction(self.word, hidden, 0.0) for _ in range(2))
-        self.tag = Tag(self.left, self.right, sizes["classes"])
+        self.tag = Label({"left": self.left, "right": self.right}, sizes["classes"])
 
 
 def train_ours(net: vrt.Network, pool: vrt.GraphBatch, ids: Sequence[np.ndarray]) -> None:

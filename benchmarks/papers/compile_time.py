@@ -12,11 +12,11 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 from benchmarks.papers.in_turn import ENGINES
 from vertexrt import data
+from vertexrt.bench.measure import within
 from vertexrt.bench.record import Entry, make_entry
 from vertexrt.bench.run import Bench, say
 from vertexrt.errors import DeviceError, message
@@ -32,16 +32,13 @@ def run(bench: Bench) -> list[Entry]:
     entries = []
     for engine in ENGINES:
         samples: dict[tuple[str, str], list[float]] = {}
-        end = time.perf_counter() + seconds
-        rounds = 0
-        while rounds < 1 or (rounds < MOST and time.perf_counter() < end):
+        for _ in within(seconds, 1, MOST):
             say(f"compiling for the {engine} engine with an empty cache")
             with tempfile.TemporaryDirectory() as folder:
                 for state in ("cold", "warm"):
                     found = _one(bench, engine, Path(folder))
                     for phase in PHASES:
                         samples.setdefault((state, phase), []).append(found[phase])
-            rounds += 1
         for (state, phase), values in samples.items():
             key = bench.key(part="compile", engine=engine, cache=state, variant=phase)
             entries.append(make_entry(key, values, "s", "lower"))

@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any, NamedTuple
 
@@ -18,11 +16,10 @@ import numpy as np
 import vertexrt as vrt
 from benchmarks.command import add_list, add_measured
 from benchmarks.turns import ratio_text
-from vertexrt.bench.measure import in_turn
-from vertexrt.bench.record import Key, Results, make_entry, ratio_of
-from vertexrt.bench.run import pinned, recording
+from vertexrt.bench.measure import difference, in_turn
+from vertexrt.bench.record import Key, make_entry, ratio_of
+from vertexrt.bench.run import Recording, recording
 from vertexrt.cli.options import SIZE, CommandOption, OneOf, Parser, Whole
-from vertexrt.engine.devices import device_named
 from vertexrt.errors import NumericError, UsageError
 
 ENGINES = ("batched", "persistent")
@@ -59,15 +56,8 @@ def add_numbers(parser: Parser, flag: str, default: tuple[int, ...] | None, text
     add_list(parser, flag, SIZE, default, text)
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Recording):
     """Rows of times, printed and written as soon as they are there."""
-
-    options: argparse.Namespace
-    device: str
-    threads: int
-    record: Results
-    path: Path
 
     @property
     def gpu(self) -> bool:
@@ -118,7 +108,7 @@ class Table:
         line = f"{where}: off from float64 by"
         for name, arrays in found.items():
             assert arrays.keys() == exact.keys(), (where, name)
-            each = {what: _off(value, exact[what]) for what, value in arrays.items()}
+            each = {what: difference(value, exact[what]) for what, value in arrays.items()}
             what = max(each, key=lambda what: np.nan_to_num(each[what], nan=np.inf))
             allowed = PEER_BOUND if name.startswith(PEER) else bound
             if not each[what] <= allowed:
@@ -148,14 +138,20 @@ class Table:
         line = f"{row_name(key):40}"
         for name, seconds in took.items():
             samples = [each * per.scale for each in seconds]
-            entry = make_entry({**key, "variant": name}, samples, per.unit, "lower")
+            ratio = None if name == first else ratio_of(took[first], seconds)
+            entry = make_entry(
+                {**key, "variant": name},
+                samples,
+                per.unit,
+                "lower",
+                ratio=ratio,
+                against=first if ratio else None,
+            )
             line += f"  {name} {entry.median:9.4g} {per.unit}"
             if flop:
                 entry.counts["tflops"] = flop / float(np.median(seconds)) * 1e-12
                 line += f" {entry.counts['tflops']:.3g} TFLOP/s"
-            if name != first:
-                ratio = ratio_of(took[first], seconds)
-                entry = replace(entry, against=first, ratio=ratio)
+            if ratio:
                 line += f" {ratio_text(took[first], seconds)}"
             self.record.entries.append(entry)
         print(line, flush=True)
@@ -180,24 +176,13 @@ def row_name(key: Key) -> str:
     return ", ".join(str(value) for name, value in shown.items() if name not in left_out)
 
 
-def _off(found: Any, exact: Any) -> float:
-    """Return the largest difference over the largest element."""
-    found, exact = np.asarray(found, np.float64), np.asarray(exact, np.float64)
-    return float(np.abs(found - exact).max()) / (float(np.abs(exact).max()) or 1.0)
-
-
 @contextmanager
 def opened_table(name: str, options: argparse.Namespace, command: list[str]) -> Iterator[Table]:
     """Yield a table; what it holds is a file of that name at the end."""
-    device = device_named(options.device)
-    kept = vars(options) | {"device": device}
-    with (
-        pinned(options.threads) as threads,
-        recording(name, command, kept, threads, device) as (record, path),
-    ):
+    with recording(name, options, command) as made:
         if find_spec("torch") is not None:
-            import_module("torch").set_num_threads(threads)
-        yield Table(options, device, threads, record, path)
+            import_module("torch").set_num_threads(made.threads)
+        yield Table(**vars(made))
 
 
 def sampled_in_turn(

@@ -6,11 +6,12 @@ Trees of a given number of leaves are those of Tree-FC; batch sizes are of the c
 """
 
 import time
+from dataclasses import replace
 
 import vertexrt as vrt
-from vertexrt.bench.measure import LR, MICROSECONDS, Draw, timed
+from vertexrt.bench.measure import LR, MICROSECONDS, Draw, timed, within
 from vertexrt.bench.record import Entry, Key, make_entry
-from vertexrt.bench.run import Bench, Job, make_job
+from vertexrt.bench.run import Bench, Job, Setting, make_job
 
 GRAPHS = 16  # of a minibatch of trees of one size
 STEPS = (5, 60)
@@ -33,16 +34,15 @@ def run(bench: Bench) -> list[Entry]:
 
 
 def _one(bench: Bench, key: Key, job: Job, batch_size: int, seconds: float) -> list[Entry]:
-    net = bench._replace(job=job).compile("batched")
+    net = replace(bench, job=job).compile(Setting(engine="batched"))
     draw, optimizer = Draw(job.pool, batch_size), vrt.SGD(lr=LR)
     for ids in draw.take(WARM):
         net.step(job.pool.take(ids), optimizer)
     net.sync()
     scheduling: list[float] = []
     whole: list[float] = []
-    end = time.perf_counter() + seconds
     with timed(net.executor.model, "prepare") as noted:
-        while len(whole) < STEPS[0] or (len(whole) < STEPS[1] and time.perf_counter() < end):
+        for _ in within(seconds, *STEPS):
             (ids,) = draw.take(1)
             noted.clear()
             begin = time.perf_counter()

@@ -1,11 +1,9 @@
 """Training throughput against batch size and hidden size, both engines (VPPS, figures 8 and 9)."""
 
-from argparse import Namespace
-
 from benchmarks.papers.in_turn import ENGINES
 from vertexrt.bench.measure import Contender, Draw, Stepper, compare, measure
 from vertexrt.bench.record import Entry, compared
-from vertexrt.bench.run import Bench, first_graphs
+from vertexrt.bench.run import Bench, Setting, first_graphs
 from vertexrt.errors import DeviceError
 
 CHECKED_GRAPHS = 8
@@ -32,10 +30,11 @@ def run(bench: Bench) -> list[Entry]:
 def _networks(bench: Bench, hidden: int) -> dict[str, Contender]:
     """Compile for each engine and check that both compute the same."""
     found: dict[str, Contender] = {}
-    options = Namespace(**{**vars(bench.options), "hidden": hidden})
+    function = bench.job.make(hidden)
     batch = first_graphs(bench.job, CHECKED_GRAPHS)
     for engine in ENGINES:
-        net = Stepper(bench._replace(options=options).compile(engine))
+        setting = Setting(engine=engine)
+        net = Stepper(setting.compile(function, bench.device, bench.threads))
         try:
             net.infer(batch)
         except DeviceError as error:

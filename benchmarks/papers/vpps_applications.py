@@ -18,63 +18,42 @@ from pathlib import Path
 
 from benchmarks.command import add_list, add_measured, run_command
 from vertexrt.bench.measure import Contender, Draw, Stepper, compare, measure
-from vertexrt.bench.record import Results, compared, table
-from vertexrt.bench.run import ALL, Job, Setting, first_graphs, make_job, pinned, recording, say
+from vertexrt.bench.record import compared
+from vertexrt.bench.run import Bench, Recording, Setting, first_graphs, make_job, recording, say
 from vertexrt.cli.options import PATH, SIZE, CommandOption, OneOf, Parser
-from vertexrt.engine.devices import device_named
 
 MODELS = ("tree-lstm", "rvnn", "td-rnn", "td-lstm", "bilstm-tagger", "bilstm-char-tagger")
 TAGGED = ("bilstm-tagger", "bilstm-char-tagger")
-WAYS = {"batched": "frontier", "persistent": "frontier", "serial": "serial"}  # and the policy
+WAYS = {
+    "batched": Setting(engine="batched"),
+    "persistent": Setting(),
+    "serial": Setting(engine="batched", policy="serial"),
+}
 CHECKED_GRAPHS = 4
 
 
-def contenders(
-    job: Job, options: argparse.Namespace, device: str, threads: int
-) -> dict[str, Contender]:
-    """Compile a model for each way."""
-    found: dict[str, Contender] = {}
-    for way in options.ways:
-        setting = Setting(
-            engine="persistent" if way == "persistent" else "batched",
-            policy=WAYS[way],
-            passes=ALL,
-            processors=None if device == "cuda" else 1,
-        )
-        found[way] = Stepper(setting.compile(job.make(options.hidden), device, threads))
-    return found
-
-
-def run_model(
-    name: str, options: argparse.Namespace, device: str, threads: int, record: Results
-) -> None:
+def run_model(name: str, made: Recording) -> None:
     """Compare the ways of one model, time them, and add to the record."""
+    options = made.options
     job = make_job(name, options.tagged if name in TAGGED else options.trees)
-    record.jobs[name] = job.description
+    made.record.jobs[name] = job.description
     say(job.description)
-    ways = contenders(job, options, device, threads)
+    bench = Bench(**vars(made), job=job)
+    ways: dict[str, Contender] = {way: Stepper(bench.compile(WAYS[way])) for way in options.ways}
     batch = first_graphs(job, CHECKED_GRAPHS)
-    compare(record, ways, batch, f"{name}, hidden {options.hidden}", job.kinked)
+    compare(made.record, ways, batch, f"{name}, hidden {options.hidden}", job.kinked)
     for size in options.batch_sizes:
         draw = Draw(job.pool, size)
         samples = measure(ways, draw, options.seconds)
-        found = compared({"model": name, "batch_size": draw.batch_size}, samples)
-        record.entries += found
-        print(table(found), flush=True)
+        made.keep("", compared({"model": name, "batch_size": draw.batch_size}, samples))
 
 
 def run(options: argparse.Namespace, command: list[str]) -> Path:
     """Run the models; return the path of the JSON file."""
-    device = device_named(options.device)
-    kept = vars(options) | {"device": device}
-    with (
-        pinned(options.threads) as threads,
-        recording("vpps_applications", command, kept, threads, device) as (record, path),
-    ):
+    with recording("vpps_applications", options, command) as made:
         for name in options.models:
-            run_model(name, options, device, threads, record)
-            record.write(path)
-        return path
+            run_model(name, made)
+    return made.path
 
 
 def make_parser() -> Parser:

@@ -22,9 +22,8 @@ from typing import cast
 import vertexrt as vrt
 from vertexrt.bench.measure import TRAINING
 from vertexrt.bench.record import Entry, make_entry
-from vertexrt.bench.run import Bench, first_graphs
+from vertexrt.bench.run import Bench, Setting, first_graphs
 from vertexrt.engine.batched import Run, scripts_of
-from vertexrt.engine.variant import Passes
 from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
 from vertexrt.ir.passes.segment import Split, segment_tasks
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
@@ -45,8 +44,8 @@ WAYS = {
 }
 HELD = "held on chip for a step"
 ON_DEVICE = {
-    "persistent kernel": Passes(),
-    "persistent kernel, weights in memory": Passes(hold=False),
+    "persistent kernel": Setting(),
+    "persistent kernel, weights in memory": Setting(hold=False),
 }
 
 
@@ -78,8 +77,8 @@ def _ways(bench: Bench, batch: vrt.GraphBatch) -> dict[str, float]:
         found[name] = loaded_bytes(one, itemsize)
         if name == "batched":
             found[HELD] = held_bytes(one, itemsize)
-    for name, passes in ON_DEVICE.items() if bench.device == "cuda" else ():
-        net = bench.compile("persistent", passes=passes)
+    for name, setting in ON_DEVICE.items() if bench.device == "cuda" else ():
+        net = bench.compile(setting)
         (one,) = net.executor.model.prepare(TRAINING, batch)
         found[name] = device_bytes(net, one)
     return found

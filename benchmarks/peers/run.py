@@ -30,8 +30,8 @@ from benchmarks.peers.ours import Ours
 from benchmarks.peers.suites import Suite, make_suite
 from vertexrt.bench.ablation import share_memory
 from vertexrt.bench.measure import Arrays, Contender, Draw, compare, measure
-from vertexrt.bench.record import Key, Results, compared, table
-from vertexrt.bench.run import pinned, recording, say
+from vertexrt.bench.record import Key, compared
+from vertexrt.bench.run import Recording, recording, say
 from vertexrt.engine.devices import device_named
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import UsageError, message
@@ -57,25 +57,19 @@ def run(options: argparse.Namespace, command: list[str]) -> Path:
     Raises: UsageError, when a peer is not installed or has no job to do; Disagreement, when two
         contenders do not compute the same.
     """
-    device = device_named(options.device)
-    require(options, device)
-    with (
-        pinned(options.threads) as threads,
-        recording("peers", command, vars(options) | {"device": device}, threads, device) as found,
-    ):
-        record, path = found
+    require(options, device_named(options.device))
+    with recording("peers", options, command) as made:
         if "torch" in options.peers:
             import torch
 
-            torch.set_num_threads(threads)
+            torch.set_num_threads(made.threads)
         for name in options.suite:
             say(f"{name}: reading data, compiling")
             suite = make_suite(name, **{each: getattr(options, each) for each in OF_JOBS})
             say(f"{name}: {suite.description}")
-            record.jobs[name] = suite.description
-            _run_suite(suite, options, device, threads, record)
-            record.write(path)
-    return path
+            made.record.jobs[name] = suite.description
+            _run_suite(suite, made)
+    return made.path
 
 
 def require(options: argparse.Namespace, device: str) -> None:
@@ -100,20 +94,19 @@ def require(options: argparse.Namespace, device: str) -> None:
         raise UsageError(message("peers", got, wanted, "name an engine or a peer"))
 
 
-def _run_suite(
-    suite: Suite, options: argparse.Namespace, device: str, threads: int, record: Results
-) -> None:
+def _run_suite(suite: Suite, made: Recording) -> None:
     """Check and time one suite; add to the record and print the table."""
+    options = made.options
     oracle, parameters = make_oracle(suite, options.dtype)
-    contenders = make_ours(suite, options, device, threads)
-    contenders |= make_peers(suite.name, parameters, options, device)
+    contenders = make_ours(suite, options, made.device, made.threads)
+    contenders |= make_peers(suite.name, parameters, options, made.device)
 
     def verify(group: dict[str, Contender], draw: Draw) -> None:
         (ids,) = draw.take(1)
         for contender in group.values():
             contender.set_parameters(parameters)  # timing has trained them unequally
         where = f"{suite.name}, batch {draw.batch_size}"
-        compare(record, group, suite.pool.take(ids), where, suite.kinked, options.dtype)
+        compare(made.record, group, suite.pool.take(ids), where, suite.kinked, options.dtype)
 
     verify({"reference": oracle} | contenders, Draw(suite.pool, CHECKED_GRAPHS))
     for batch_size in options.batch_sizes:
@@ -127,9 +120,7 @@ def _run_suite(
                 timed = {name: Inferring(each) for name, each in contenders.items()}
             samples = measure(timed, draw, options.seconds)
             key: Key = {"suite": suite.name, "mode": mode, "batch_size": draw.batch_size}
-            found = compared(key, samples)
-            record.entries += found
-            print(table(found), flush=True)
+            made.keep("", compared(key, samples))
 
 
 class Inferring:

@@ -36,14 +36,7 @@ def test_counts_add_up_over_shares() -> None:
 
 
 def test_parts_of_a_step_add_up_to_it() -> None:
-    net = vrt.compile(
-        models.TreeFC(20, H),
-        device="reference",
-        engine="persistent",
-        processors=1,
-        threads=1,
-        passes=breakdown.SETTINGS["op by op"],
-    )
+    net = breakdown.SETTINGS["op by op"].compile(models.TreeFC(20, H), "reference", 1)
     pool, ids = trees(3), np.arange(2)
     for _ in range(2):
         found = breakdown.one_step(net, pool, ids, vrt.SGD(lr=0.0))

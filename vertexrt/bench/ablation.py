@@ -15,7 +15,7 @@ share their memory, since two equal networks differ by up to 13 % for where thei
 
 import multiprocessing
 from argparse import Namespace
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -24,26 +24,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import vertexrt as vrt
-from vertexrt.bench.measure import Contender, Draw, Stepper, compare, measure
+from vertexrt.bench.measure import Contender, Draw, Stepper, compare, count, measure
 from vertexrt.bench.record import Entry, compared
-from vertexrt.bench.run import (
-    ALL,
-    Bench,
-    Job,
-    Setting,
-    first_graphs,
-    make_job,
-    opened,
-    say,
-)
-from vertexrt.engine.variant import Passes
+from vertexrt.bench.run import Bench, Job, Setting, first_graphs, make_job, opened, say
+from vertexrt.engine.variant import GRADIENTS_ON_CHIP
 from vertexrt.errors import DeviceError, PlanError
 from vertexrt.kernels.backend import BLAS, FIXED, TIMED
 from vertexrt.scheduler import POLICIES
 
 ONE_ON, ONE_OFF = "one on", "one off"
 BASELINE, ALL_ON = "baseline", "all on"
-HELD = "+ persistent, weights on chip"
+HELD, BATCHED = "+ persistent, weights on chip", "- persistent engine"
 AGAIN = " again"  # the head of a family once more: how far its ratio is from 1 is the noise
 GPU_GROUPS = (8, 16, 32)  # processors of a group, which no GPU is too small for
 STREAMS = (2, 4)  # that share the launches of the batched engine
@@ -57,10 +48,7 @@ PASSES = {
     "fuse": "fusion",
     "merge": "merging",
 }
-OFF = Passes(
-    **dict.fromkeys((*PASSES, "loop", "segment", "hold", "gradients"), False), products=FIXED
-)
-GRADIENTS = f"{'-' if ALL.gradients else '+'} gradients on chip"  # the other than by default
+GRADIENTS = f"{'-' if GRADIENTS_ON_CHIP else '+'} gradients on chip"  # the other than by default
 # Switch -> why a device has no form of it.
 MISSING_ON_GPU = {
     "compiled loop": "a GPU has one form: the launches of a step are one compiled loop",
@@ -75,9 +63,8 @@ MISSING_ON_HOST = {
 
 CHECKED_GRAPHS = 4  # with the reference, which is slow
 ROUNDS = (5, 25)
-# Family -> its head, and which variants of the other family take part.
-FAMILIES = {ONE_ON: (BASELINE, (ALL_ON,)), ONE_OFF: (ALL_ON, ())}
-TOTAL = "total"  # the family of `all on` against `baseline`
+HEADS = {ONE_ON: BASELINE, ONE_OFF: ALL_ON}  # of the families
+TOTAL = "total"  # the family of `all on` against `baseline`, which it is timed with
 
 
 class NamedSetting(NamedTuple):
@@ -89,102 +76,86 @@ class NamedSetting(NamedTuple):
     setting: Setting
 
 
-Steppers = dict[NamedSetting, Stepper]
-
-
 def variants(device: str, threads: int) -> list[NamedSetting]:
     """List the variants of both families; the head of each comes first, its control second.
 
     No name occurs twice, in the other family neither: what is timed goes by it.
     """
     gpu = device == "cuda"
-    groups = GPU_GROUPS if gpu else _groups(threads)
-    passes = replace(OFF, loop=gpu, hold=not gpu)  # what the device has no switch for stays on
-    baseline = Setting("serial", "batched", passes, None if gpu else 1, waits=gpu)
-    all_on = Setting(processors=None if gpu else 1)
-    found = []
-    for family, name, head, changes in (
-        (ONE_ON, BASELINE, baseline, _one_on(baseline, gpu, groups)),
-        (ONE_OFF, ALL_ON, all_on, _one_off(all_on, gpu, groups)),
-    ):
-        found += [NamedSetting(family, label, name, head) for label in (name, name + AGAIN)]
-        found += [
-            NamedSetting(family, label, against or name, setting)
-            for label, against, setting in changes
-        ]
-    return found
+    groups = GPU_GROUPS if gpu else [p for p in range(2, threads + 1) if threads % p == 0]
+    found: dict[str, NamedSetting] = {}
+
+    def head(family: str, name: str, setting: Setting) -> None:
+        found[name] = NamedSetting(family, name, name, setting)
+        add(name + AGAIN, name)
+
+    def add(name: str, against: str, **changes: Any) -> None:
+        other = found[against]
+        setting = replace(other.setting, **changes)
+        found[name] = NamedSetting(other.family, name, against, setting)
+
+    off: dict[str, Any] = dict.fromkeys((*PASSES, "segment", "gradients"), False)
+    # what the device has no switch for stays on
+    base = Setting(loop=gpu, hold=not gpu, products=FIXED, policy="serial", engine="batched", **off)
+    head(ONE_ON, BASELINE, replace(base, waits=gpu))
+    for policy in POLICIES[:-1]:  # the last is that of all baselines
+        add(f"+ policy {policy}", BASELINE, policy=policy)
+    for field, name in PASSES.items():
+        add(f"+ {name}", BASELINE, **{field: True})
+    engine, against = "+ persistent engine", BASELINE
+    if gpu:
+        add("+ asynchronous host", BASELINE, waits=False)
+        for streams in STREAMS:
+            add(f"+ {streams} streams", BASELINE, streams=streams)
+        # the persistent kernel has no sums over rows on its path
+        engine, against = "+ lazy, persistent engine", "+ lazy placement"
+    else:
+        add("+ compiled loop", BASELINE, loop=True)
+        add("+ timed products", BASELINE, products=TIMED)
+    add(engine, against, engine="persistent")
+    add("+ persistent, segments", engine, segment=True)
+    if gpu:
+        add(HELD, engine, hold=True)
+        add("+ persistent, gradients on chip", HELD, gradients=True)
+    for processors in groups:
+        add(f"+ persistent, groups of {processors}", engine, processors=processors)
+
+    head(ONE_OFF, ALL_ON, Setting())
+    for policy in (POLICIES[-1], *POLICIES[1:-1]):
+        add(f"policy {policy}", ALL_ON, policy=policy)
+    add(BATCHED, ALL_ON, engine="batched")
+    for field, name in PASSES.items():
+        if gpu and field == "lazy":  # as above
+            add(f"batched - {name}", BATCHED, lazy=False)
+        else:
+            add(f"- {name}", ALL_ON, **{field: False})
+    add("- segments", ALL_ON, segment=False)
+    add("- segments - fusion", ALL_ON, segment=False, fuse=False)
+    if gpu:
+        for streams in STREAMS:
+            add(f"batched, {streams} streams", BATCHED, streams=streams)
+        add("- weights on chip", ALL_ON, hold=False)
+        add(GRADIENTS, ALL_ON, gradients=not GRADIENTS_ON_CHIP)
+        add("- asynchronous host", ALL_ON, waits=True)
+    else:
+        add("batched - compiled loop", BATCHED, loop=False)
+        add("timed products", ALL_ON, products=TIMED)
+        add("- register tiles", ALL_ON, products=BLAS)
+    for processors in groups:
+        label = f"groups of {processors}"
+        add(label, ALL_ON, processors=processors)
+        if gpu:  # groups as small as the weights fit in have no room for gradients
+            add(f"{label} {GRADIENTS}", label, gradients=not GRADIENTS_ON_CHIP)
+    return list(found.values())
 
 
 def missing(device: str, threads: int) -> dict[str, str]:
     """Return the switches that do not exist on a device, with the reason."""
     if device == "cuda":
         return MISSING_ON_GPU
-    if _groups(threads):
+    if threads > 1:
         return MISSING_ON_HOST
     return MISSING_ON_HOST | {"group size": f"{threads} thread: a group has one processor"}
-
-
-def _groups(threads: int) -> tuple[int, ...]:
-    return tuple(p for p in range(2, threads + 1) if threads % p == 0)
-
-
-def _one_on(
-    base: Setting, gpu: bool, groups: tuple[int, ...]
-) -> Iterator[tuple[str, str, Setting]]:
-    for policy in POLICIES[:-1]:  # the last is that of all baselines
-        yield f"+ policy {policy}", "", base._replace(policy=policy)
-    for field, name in PASSES.items():
-        yield f"+ {name}", "", base.but(**{field: True})
-    engine, against, persistent = "+ persistent engine", "", base._replace(engine="persistent")
-    if gpu:
-        yield "+ asynchronous host", "", base._replace(waits=False)
-        for streams in STREAMS:
-            yield f"+ {streams} streams", "", base.but(streams=streams)
-        # the persistent kernel has no sums over rows on its path
-        engine, against = "+ lazy, persistent engine", "+ lazy placement"
-        persistent = persistent.but(lazy=True)
-    else:
-        yield "+ compiled loop", "", base.but(loop=True)
-        yield "+ timed products", "", base.but(products=TIMED)
-    yield engine, against, persistent
-    yield "+ persistent, segments", engine, persistent.but(segment=True)
-    if gpu:
-        yield HELD, engine, persistent.but(hold=True)
-        yield "+ persistent, gradients on chip", HELD, persistent.but(hold=True, gradients=True)
-    for processors in groups:
-        label = f"+ persistent, groups of {processors}"
-        yield label, engine, persistent._replace(processors=processors)
-
-
-def _one_off(
-    base: Setting, gpu: bool, groups: tuple[int, ...]
-) -> Iterator[tuple[str, str, Setting]]:
-    for policy in (POLICIES[-1], *POLICIES[1:-1]):
-        yield f"policy {policy}", "", base._replace(policy=policy)
-    engine, batched = "- persistent engine", base._replace(engine="batched")
-    for field, name in PASSES.items():
-        if gpu and field == "lazy":  # see `_one_on`
-            yield f"batched - {name}", engine, batched.but(lazy=False)
-        else:
-            yield f"- {name}", "", base.but(**{field: False})
-    yield engine, "", batched
-    yield "- segments", "", base.but(segment=False)
-    yield "- segments - fusion", "", base.but(segment=False, fuse=False)
-    if gpu:
-        for streams in STREAMS:
-            yield f"batched, {streams} streams", engine, batched.but(streams=streams)
-        yield "- weights on chip", "", base.but(hold=False)
-        yield GRADIENTS, "", base.but(gradients=not ALL.gradients)
-        yield "- asynchronous host", "", base._replace(waits=True)
-    else:
-        yield "batched - compiled loop", engine, batched.but(loop=False)
-        yield "timed products", "", base.but(products=TIMED)
-        yield "- register tiles", "", base.but(products=BLAS)
-    for processors in groups:
-        label, group = f"groups of {processors}", base._replace(processors=processors)
-        yield label, "", group
-        if gpu:  # groups as small as the weights fit in have no room for gradients
-            yield f"{label} {GRADIENTS}", label, group.but(gradients=not ALL.gradients)
 
 
 def run(options: Namespace, command: list[str]) -> Path:
@@ -204,21 +175,24 @@ def run(options: Namespace, command: list[str]) -> Path:
             one = partial(_compile_one, options, bench.device, bench.threads)
             with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
                 list(pool.map(one, settings))
-        steppers: Steppers = {}
+        steppers: dict[str, Stepper] = {}
         for variant in plan:
-            setting = variant.setting
             try:
-                net = _compiled(bench.job, options, bench.device, bench.threads, setting)
+                net = _compiled(bench.job, options, bench.device, bench.threads, variant.setting)
             except (DeviceError, PlanError) as error:
                 bench.record.missing.append({"name": variant.name, "because": str(error)})
                 continue
-            steppers[variant] = Stepper(net, setting.waits)
+            steppers[variant.name] = Stepper(net, variant.setting.waits)
         if bench.device != "cuda":
             share_memory(stepper.net for stepper in steppers.values())
         _check(bench, steppers)
         for batch_size in options.batch_sizes:
-            one_on = _one_family(bench, batch_size, ONE_ON, steppers)
-            bench.keep("", one_on + _one_family(bench, batch_size, ONE_OFF, steppers))
+            found = [
+                entry
+                for family in HEADS
+                for entry in _one_family(bench, batch_size, family, plan, steppers)
+            ]
+            bench.keep("", found)
     return bench.path
 
 
@@ -251,12 +225,11 @@ def share_memory(nets: Iterable[vrt.Network]) -> None:
         model.store, executor.memories = alike.model.store, alike.memories
 
 
-def _check(bench: Bench, steppers: Steppers) -> None:
+def _check(bench: Bench, steppers: dict[str, Stepper]) -> None:
     function = bench.job.make(bench.options.hidden)
     oracle = Stepper(vrt.compile(function, device="reference", dtype="float64", threads=1, seed=1))
     drawn = {name: value.astype("float32") for name, value in oracle.parameters().items()}
-    contenders: dict[str, Contender] = {"reference": oracle}
-    contenders |= {variant.name: stepper for variant, stepper in steppers.items()}
+    contenders: dict[str, Contender] = {"reference": oracle, **steppers}
     for size in (CHECKED_GRAPHS, *bench.options.batch_sizes):
         for contender in contenders.values():
             contender.set_parameters(drawn)
@@ -265,18 +238,27 @@ def _check(bench: Bench, steppers: Steppers) -> None:
         contenders.pop("reference", None)
 
 
-def _one_family(bench: Bench, batch_size: int, family: str, steppers: Steppers) -> list[Entry]:
-    """Time the variants of a family, and its guests, in turn; none where its head is missing."""
-    head, guests = FAMILIES[family]
-    against = {v.name: v.against for v in steppers if v.family == family}
-    if head not in against:
+def _one_family(
+    bench: Bench,
+    batch_size: int,
+    family: str,
+    plan: list[NamedSetting],
+    steppers: dict[str, Stepper],
+) -> list[Entry]:
+    """Time the variants of a family, and `all on`, in turn; none where its head is missing."""
+    head = HEADS[family]
+    against = {v.name: v.against for v in plan if v.family == family}
+    if head not in steppers:
         return []
-    mine = {v.name: s for v, s in steppers.items() if v.name in (*against, *guests)}
+    mine = {name: step for name, step in steppers.items() if name in (*against, ALL_ON)}
     say(f"{bench.job.model}, batch {batch_size}: timing {len(mine)} variants, {family}")
     draw = Draw(bench.job.pool, batch_size)
     samples = measure(mine, draw, bench.options.seconds / 2, ROUNDS)
     sample = first_graphs(bench.job, batch_size)
-    counts = {name: stepper.count(sample) for name, stepper in mine.items()}
+    counts = {
+        name: count(step.net, sample) | {"host_waits": float(step.waits)}
+        for name, step in mine.items()
+    }
     key = bench.key(mode="train", batch_size=batch_size)
     entries = compared(key, samples, head + AGAIN, counts, against)
     for entry in entries:

@@ -21,18 +21,17 @@ import inspect
 import time
 from argparse import Namespace
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import vertexrt as vrt
-from vertexrt.bench.measure import LR, MICROSECONDS, Draw, Samples, take_steps, timed
+from vertexrt.bench.measure import LR, MICROSECONDS, Draw, Samples, take_steps, timed, within
 from vertexrt.bench.record import Key, make_entry
-from vertexrt.bench.run import Bench, opened
-from vertexrt.engine.trace import GroupRecord as Stamps
-from vertexrt.engine.variant import Passes, Variant
+from vertexrt.bench.run import Bench, Setting, opened
+from vertexrt.engine.variant import Variant
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.ops import OPS, SUMS_OF_ROWS
 from vertexrt.ir.passes.fuse import Product
@@ -52,10 +51,7 @@ PARTS = (
     "between kernels",
     "host",
 )
-SETTINGS = {
-    "fused": Passes(segment=False),
-    "op by op": Passes(segment=False, fuse=False),
-}
+SETTINGS = {"fused": Setting(segment=False), "op by op": Setting(segment=False, fuse=False)}
 MOVES = ("gather", "gather_all", "gather_parents", "concat", "slice", "embed", "spread", "to_edges")
 STEPS = (5, 60)  # that are looked at, at least and at most
 
@@ -90,7 +86,7 @@ def run(options: Namespace, command: list[str]) -> Path:
 
 def _measure_host(bench: Bench) -> Iterator[tuple[Key, Samples]]:
     """Time each part, the whole and steps without stamps, with ops fused and each by itself."""
-    nets = {name: bench.compile("persistent", passes=p) for name, p in SETTINGS.items()}
+    nets = {name: bench.compile(setting) for name, setting in SETTINGS.items()}
     seconds = bench.options.seconds / (len(bench.options.batch_sizes) * len(nets))
     optimizer = vrt.SGD(lr=LR)
     for batch_size in bench.options.batch_sizes:
@@ -99,17 +95,17 @@ def _measure_host(bench: Bench) -> Iterator[tuple[Key, Samples]]:
             for ids in draw.take(3):
                 one_step(net, draw.pool, ids, optimizer)  # compiles
             samples: Samples = defaultdict(list)
-            end = time.perf_counter() + seconds
-            done = 0
-            while done < STEPS[0] or (done < STEPS[1] and time.perf_counter() < end):
+            for _ in within(seconds, *STEPS):
                 (ids,) = draw.take(1)
                 found = one_step(net, draw.pool, ids, optimizer)
                 for part in (*PARTS, "whole"):
                     samples[part].append(found.get(part, 0.0) * MICROSECONDS)
                 samples["untraced"].append(take_steps(net, draw, 1))
-                done += 1
-            key = {"part": "time", "engine": "persistent", "setting": name}
-            yield bench.key(batch_size=batch_size, **key), samples
+            yield _key(bench, batch_size, "persistent", name), samples
+
+
+def _key(bench: Bench, batch_size: int, engine: str, setting: str) -> Key:
+    return bench.key(batch_size=batch_size, part="time", engine=engine, setting=setting)
 
 
 def one_step(
@@ -129,14 +125,21 @@ def one_step(
         net.step(batch, optimizer)
         step = time.perf_counter() - begin
     variants = [v for (use, n), v in model.variants.items() if n and use.loss]
-    kinds = kinds_of_instructions(variants[-1])
-    groups = [split(stamps, kinds) for stamps in timeline.records]
-    names = {name for group in groups for name in group}
-    found = {name: sum(g.get(name, 0.0) for g in groups) / len(groups) for name in names}
-    found["assemble"] = assembled
-    found["schedule"], found["update"] = sum(prepared), sum(updated)
+    kinds, groups = kinds_of_instructions(variants[-1]), timeline.records
+    found: dict[str, float] = defaultdict(float)
+    for stamps in groups:  # of each the mean of its processors, of all groups the mean
+        scale = 1.0 / (stamps.cycles_per_second * len(stamps.script) * len(groups))
+        waited, ran = np.moveaxis(np.diff(stamps.times) * scale, -1, 0)
+        for op, took in zip(stamps.script[..., OP].flat, ran.flat, strict=True):
+            found[kinds[op]] += float(took)
+        # from the start of the first instruction to the end of all
+        whole = float((stamps.times[:, -1, 2] - stamps.times[:, 0, 0]).sum()) * scale
+        found["waits"] += float(waited.sum())
+        found["between kernels"] += whole - float(waited.sum() + ran.sum())
+    scripts = sum(found.values())
+    found |= {"assemble": assembled, "schedule": sum(prepared), "update": sum(updated)}
+    found["host"] = step - found["schedule"] - found["update"] - scripts
     found["whole"] = step + assembled
-    found["host"] = step - found["schedule"] - found["update"] - found.pop("scripts")
     return found
 
 
@@ -144,38 +147,19 @@ def kinds_of_instructions(variant: Variant) -> list[str]:
     """Return the part that each segment counts to, by `op`."""
     found = []
     for task in segment_tasks(variant.tasks, variant.processors == 1, variant.passes.segment):
+        nodes = task.task.program.nodes
         for segment in task.segments:
             kinds = set()
             for step in segment.steps:
                 if isinstance(step, Product):
                     kinds.add("products")
                     continue
-                nodes = [task.task.program.nodes[k] for k in step.nodes]
-                work = {n.op for n in nodes if not is_free(n) and OPS[n.op].role != "effect"}
-                kind = "sums over rows" if work & {*SUMS_OF_ROWS} else "moves"
+                own = [nodes[k] for k in step.nodes if not is_free(nodes[k])]
+                work = {node.op for node in own if OPS[node.op].role != "effect"}
+                kind = "moves" if work.isdisjoint(SUMS_OF_ROWS) else "sums over rows"
                 kinds.add(kind if work <= {*MOVES, *SUMS_OF_ROWS} else "elementwise")
             found.append(kinds.pop() if len(kinds) == 1 else "elementwise")
     return found
-
-
-def split(stamps: Stamps, kinds: list[str]) -> dict[str, float]:
-    """Add up the seconds of each part over a script, mean of the processors.
-
-    Args:
-        stamps: of one group and one step; kinds: of `kinds_of_instructions`.
-    Returns: also `scripts`, from the start of the first instruction to the end of all.
-    """
-    waited = stamps.times[..., 1] - stamps.times[..., 0]
-    ran = stamps.times[..., 2] - stamps.times[..., 1]
-    whole = stamps.times[:, -1, 2] - stamps.times[:, 0, 0]
-    cycles: dict[str, float] = defaultdict(float)
-    for op, took in zip(stamps.script[..., OP].flat, ran.flat, strict=True):
-        cycles[kinds[op]] += took
-    cycles["waits"] += waited.sum()
-    cycles["scripts"] += whole.sum()
-    cycles["between kernels"] += whole.sum() - waited.sum() - ran.sum()
-    cycles_per_second = stamps.cycles_per_second * len(stamps.script)
-    return {part: float(spent) / cycles_per_second for part, spent in cycles.items()}
 
 
 def _measure_device(bench: Bench) -> list[tuple[Key, Samples]]:
@@ -184,18 +168,18 @@ def _measure_device(bench: Bench) -> list[tuple[Key, Samples]]:
     All is timed before the profiler starts for the first time: part of it stays for good. From then
     on samples are of what the device does, and of the part of a step in which it is idle.
     """
-    profiler = importlib.util.find_spec("torch") is not None
-    if not profiler:
+    profiled = importlib.util.find_spec("torch") is not None
+    if not profiled:
         bench.record.missing.append({"name": "times of kernels", "because": NO_PROFILER})
     found, left = [], []
     for engine in ("batched", "persistent"):
-        net = bench.compile(engine)
+        net = bench.compile(Setting(engine=engine))
         for size in bench.options.batch_sizes:
-            samples = sample_host(net, Draw(bench.job.pool, size))
-            key = {"part": "time", "engine": engine, "setting": engine}
-            found.append((bench.key(batch_size=size, **key), samples))
-            left.append((net, Draw(bench.job.pool, size), samples))
-    for net, draw, samples in left if profiler else ():
+            draw = Draw(bench.job.pool, size)
+            samples = sample_host(net, draw)
+            found.append((_key(bench, size, engine, engine), samples))
+            left.append((net, draw, samples))
+    for net, draw, samples in left if profiled else ():
         for whole in samples["whole"].copy():
             times = _profile(net, draw)
             busy = sum(times.values())
@@ -230,11 +214,14 @@ def _profile(net: vrt.Network, draw: Draw) -> dict[str, float]:
     with profile(activities=[ProfilerActivity.CUDA], **quiet(profile)) as profiler:
         take_steps(net, draw, PROFILED)
         torch.cuda.synchronize()
-    generated = kinds_of_kernels(net)
+    variants = net.executor.model.variants.values()
+    sources: dict[str, str] = {}  # of the batched engine's kernels
+    for variant in variants:
+        sources |= getattr(variant.ready().executable, "sources", {})
     times: dict[str, float] = defaultdict(float)  # by kind
     for event in profiler.events():
         if event.device_type == torch.autograd.DeviceType.CUDA:
-            times[kind_of(event.name, generated)] += event.device_time / PROFILED
+            times[kind_of(event.name, sources)] += event.device_time / PROFILED
     return times
 
 
@@ -247,24 +234,19 @@ def quiet(profile: Callable[..., Any]) -> dict[str, bool]:
     return {"acc_events": True} if "acc_events" in inspect.signature(profile).parameters else {}
 
 
-def kinds_of_kernels(net: vrt.Network) -> dict[str, str]:
-    """Name the kind of every generated kernel of the batched engine."""
-    found: dict[str, str] = {}
-    for variant in net.executor.model.variants.values():
-        for name, source in getattr(variant.ready().executable, "sources", {}).items():
-            if "product_tile" in source:
-                found[name] = "products, ours"
-            elif any(word in source for word in SUMS):
-                found[name] = "sums over rows"
-            else:
-                found[name] = "elementwise, gather, scatter"
-    return found
+def kind_of(name: str, sources: Mapping[str, str]) -> str:
+    """Name the kind of a kernel or copy.
 
-
-def kind_of(name: str, generated: dict[str, str]) -> str:
-    """Name the kind of a kernel or copy."""
-    if name.startswith("k_"):  # of those that are generated, the others are a step's only one
-        return generated.get(name, "the persistent kernel")
+    Args:
+        sources: CUDA text of the kernels that were generated for the batched engine, by name.
+    """
+    if name in sources:
+        if "product_tile" in sources[name]:
+            return "products, ours"
+        sums = any(word in sources[name] for word in SUMS)
+        return "sums over rows" if sums else "elementwise, gather, scatter"
+    if name.startswith("k_"):  # what else is generated is a step's only kernel
+        return "the persistent kernel"
     if name.startswith(("update_", "check_", "sum_squares", "finish_step")):
         return "loss and update"
     if name.startswith("Mem"):

@@ -12,8 +12,6 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from vertexrt.bench.record import (
     FASTER,
     HIDDEN,
@@ -22,6 +20,7 @@ from vertexrt.bench.record import (
     Results,
     number,
     read,
+    spread_of,
     with_keys,
 )
 from vertexrt.errors import UsageError, one_line
@@ -127,9 +126,11 @@ def run(first: str, second: str) -> None:
         print(one_line(line))
     timed = [c.change for c in found if c.verdict not in (SAME, OTHER)]
     if timed:
-        low, middle, high = np.percentile(timed, [25, 50, 75])
-        quartiles = f"quartiles {low:.2f} - {high:.2f}"
-        print(f"all {len(timed)} timings: {middle:.2f} times better in the median, {quartiles}")
+        whole = spread_of(timed)
+        quartiles = f"quartiles {whole.low:.2f} - {whole.high:.2f}"
+        print(
+            f"all {len(timed)} timings: {whole.median:.2f} times better in the median, {quartiles}"
+        )
     for said, times in Counter(c.verdict for c in found).items():
         if said != SAME:
             print(f"{said}: {times} of {len(found)}")

@@ -5,11 +5,12 @@ All take the same minibatches, in turn.
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain, islice
 from itertools import count as numbers_from
-from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -105,10 +106,6 @@ class Stepper:
         """Wait, on a device that runs ahead of the host."""
         self.net.sync()
 
-    def count(self, batch: GraphBatch) -> Counts:
-        """Count what a minibatch takes."""
-        return count(self.net, batch) | {"host_waits": float(self.waits)}
-
     def parameters(self) -> Arrays:
         """Return copies of the parameters by name."""
         return dict(self.net.parameters)
@@ -131,20 +128,21 @@ def count(net: Network, batch: GraphBatch) -> Counts:
     """
     model, explanation = net.executor.model, net.executor.explanation()
     itemsize = model.store.dtype.itemsize
-    total: Counts = {}
+    total: Counts = defaultdict(float)
     for run in model.prepare(TRAINING, batch):
+        groups, products = kernel_calls(run)
         found: Counts = {
             "tasks": run.layout.schedule.num_tasks,
             "rows": len(run.layout.schedule.order),
             "launches": len(run.layout.table),
             "flops": flops(run, forward=True) + flops(run, forward=False),
             "arena_bytes": run.layout.plan.total * itemsize,
+            "groups": groups,
+            "products": products,
         }
-        found["groups"], found["products"] = kernel_calls(run)
-        found |= explanation.counts(run)
-        for name, value in found.items():
-            total[name] = total.get(name, 0.0) + value
-    return total
+        for name, value in (found | explanation.counts(run)).items():
+            total[name] += value
+    return dict(total)
 
 
 class Disagreement(NumericError):
@@ -195,24 +193,33 @@ def compare(
         for what, value in expected.items():
             loose = kinked and what.startswith(GRADIENT)
             allowed = KINKED_BOUND if loose else BOUNDS[dtype]
-            difference = math.inf
-            if found[what].shape == value.shape:
-                order = None if loose else np.inf  # the 2-norm, or the largest element
-                scale = float(np.linalg.norm(value.ravel(), order)) or 1.0
-                off = np.linalg.norm((found[what] - value).ravel(), order)
-                difference = float(off) / scale
-            if not difference <= allowed:
-                got = f"{what} of {name} differs from that of {against} by {difference:.1e} of its "
+            off = difference(found[what], value, None if loose else np.inf)
+            if not off <= allowed:
+                got = f"{what} of {name} differs from that of {against} by {off:.1e} of its "
                 raise Disagreement.at(
                     f"check, {where}",
                     got + "largest element",
                     f"at most {allowed:.0e}",
                     "nothing is timed before they agree",
                 )
-            largest = max(largest, difference)
+            largest = max(largest, off)
     entry = {"where": where, "against": against, "bound": BOUNDS[dtype]}
     record.checks.append(entry | {"largest_difference": largest, "variants": len(contenders)})
     say(f"{where}: {len(contenders)} variants agree with {against} within {largest:.1e}")
+
+
+def difference(found: Any, expected: Any, norm: float | None = np.inf) -> float:
+    """Return how far arrays are apart, relative to the norm of what is expected.
+
+    Args:
+        norm: the largest element; None for the 2-norm.
+    Returns: inf, where the shapes differ.
+    """
+    found, expected = np.asarray(found, np.float64), np.asarray(expected, np.float64)
+    if found.shape != expected.shape:
+        return math.inf
+    off = np.linalg.norm((found - expected).ravel(), norm)
+    return float(off / (np.linalg.norm(expected.ravel(), norm) or 1.0))
 
 
 class Draw:
@@ -221,11 +228,10 @@ class Draw:
     Contenders get the numbers of graphs only: taking them from the pool is a part of a step.
     """
 
-    def __init__(self, pool: GraphBatch, batch_size: int, seed: int = 0) -> None:
+    def __init__(self, pool: GraphBatch, batch_size: int) -> None:
         self.pool = pool
         self.batch_size = min(batch_size, pool.num_graphs)
-        loader = Loader(pool, self.batch_size, seed=seed)
-        drawn = (ids for epoch in numbers_from() for ids in loader.order(epoch))
+        drawn = chain.from_iterable(map(Loader(pool, self.batch_size).order, numbers_from()))
         self._numbers = (ids for ids in drawn if len(ids) == self.batch_size)
 
     def take(self, number: int) -> list[np.ndarray]:
@@ -281,10 +287,19 @@ def measure(
         contender.sync()
         return time.perf_counter() - begin
 
+    def warm_up(contender: Contender) -> float:
+        """Run untimed steps, which compile and grow buffers; return the quickest's seconds."""
+        end = time.perf_counter() + WARM_SHARE * seconds / len(contenders)
+        took, done, count = math.inf, 0, WARM_STEPS[0]
+        while done < WARM_STEPS[0] or (done < WARM_STEPS[1] and time.perf_counter() < end):
+            took = min(took, turn(contender, draw.take(count)) / count)
+            done += count
+            count = max(1, min(2 * count, int((end - time.perf_counter()) / took)))
+        return took
+
     least, most = rounds
     start = time.perf_counter()
-    share = WARM_SHARE * seconds / len(contenders)
-    took = [_warm_up(partial(turn, each), draw, share) for each in contenders.values()]
+    took = [warm_up(each) for each in contenders.values()]
     left = max(seconds - (time.perf_counter() - start), 0.0)
     steps = math.ceil(BLOCK_SECONDS / min(took))
     steps = max(1, min(steps, int(left / least / sum(took))))
@@ -297,17 +312,13 @@ def measure(
     return in_turn({name: partial(rate, each) for name, each in contenders.items()}, count)
 
 
-def _warm_up(turn: Callable[[list[np.ndarray]], float], draw: Draw, seconds: float) -> float:
-    """Run untimed steps, which compile and grow buffers; return the seconds of the quickest."""
+def within(seconds: float, least: int, most: int) -> Iterator[int]:
+    """Count from 0 until the seconds are over, to `least` also when they are, to `most` at most."""
     end = time.perf_counter() + seconds
-    took = math.inf
-    done = 0
-    count = WARM_STEPS[0]
-    while done < WARM_STEPS[0] or (done < WARM_STEPS[1] and time.perf_counter() < end):
-        took = min(took, turn(draw.take(count)) / count)
-        done += count
-        count = max(1, min(2 * count, int((end - time.perf_counter()) / took)))
-    return took
+    for number in range(most):
+        if number >= least and time.perf_counter() >= end:
+            return
+        yield number
 
 
 def take_steps(net: vrt.Network, draw: Draw, count: int) -> float:

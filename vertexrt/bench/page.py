@@ -46,10 +46,8 @@ def run(folder_name: str) -> Path:
         paragraphs = [f"{record.date}, {machine}", *record.jobs.values()]
         if record.checks:
             worst = max(float(c["largest_difference"]) for c in record.checks)
-            count = len(record.checks)
-            paragraphs.append(
-                f"{count} comparisons before timing; largest relative difference {worst:.1e}."
-            )
+            said = f"comparisons before timing; largest relative difference {worst:.1e}."
+            paragraphs.append(f"{len(record.checks)} {said}")
         parts += [f"<p>{escape(text)}</p>" for text in paragraphs]
         drawn = draw(record, path)
         for image in [drawn] if drawn else sorted(path.parent.glob(f"{path.stem}*.png")):

@@ -25,7 +25,7 @@ import datetime
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -129,11 +129,17 @@ class Entry(Spread):
     counts: dict[str, float] = field(default_factory=dict)
 
 
-def make_entry(key: Key, samples: Sequence[float], unit: str, better: str = "higher") -> Entry:
-    """Summarise samples: of a time or a speed several, of what was counted one."""
+def make_entry(
+    key: Key, samples: Sequence[float], unit: str, better: str = "higher", **more: Any
+) -> Entry:
+    """Summarise samples: of a time or a speed several, of what was counted one.
+
+    Args:
+        more: other fields of the entry.
+    """
     samples = tuple(float(f"{x:.6g}") for x in samples)  # more digits only make files long
     s = spread_of(samples)
-    return Entry(s.median, s.quartiles, key, unit, better, samples)
+    return Entry(s.median, s.quartiles, key, unit, better, samples, **more)
 
 
 @dataclass(slots=True)
@@ -143,7 +149,9 @@ class Results:
     benchmark: str
     command: Annotated[tuple[str, ...], JsonRecord.texts]
     options: dict[str, Any]
-    date: str = ""
+    date: str = field(
+        default_factory=lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    )
     complete: bool = False
     machine: dict[str, Any] = field(default_factory=dict)
     jobs: dict[str, str] = field(default_factory=dict)
@@ -151,14 +159,10 @@ class Results:
     missing: list[dict[str, str]] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self.date = self.date or datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-
     def write(self, path: Path) -> None:
         """Write the file."""
-        names = [each.name for each in fields(self) if each.name != "entries"]
-        whole = {"schema": SCHEMA} | {name: getattr(self, name) for name in names}
-        entries = ",\n  ".join(json.dumps(asdict(entry)) for entry in self.entries)
+        whole = {"schema": SCHEMA, **asdict(self)}
+        entries = ",\n  ".join(map(json.dumps, whole.pop("entries")))
         head = json.dumps(whole, indent=1).removesuffix("\n}")
         text = f'{head},\n "entries": [\n  {entries}\n ]\n}}\n'  # one line an entry
         write_atomically(path, text.encode())
@@ -189,13 +193,12 @@ def compared(
         noise = noise_of(ratio_of(samples[control], samples[first]))
     found = []
     for name, values in samples.items():
-        entry = make_entry({**key, "variant": name}, values, "graphs/s")
-        entry = replace(entry, counts=dict(counts.get(name, NOTHING)))
+        more: dict[str, Any] = {"counts": dict(counts.get(name, NOTHING))}
         other = against.get(name, first)
         if name != first and other in samples:
-            ratio = ratio_of(entry.samples, samples[other])
-            entry = replace(entry, against=other, ratio=ratio, verdict=verdict(ratio, noise))
-        found.append(entry)
+            ratio = ratio_of(values, samples[other])
+            more |= {"against": other, "ratio": ratio, "verdict": verdict(ratio, noise)}
+        found.append(make_entry({**key, "variant": name}, values, "graphs/s", **more))
     return found
 
 

@@ -8,17 +8,19 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import vertexrt as vrt
 from vertexrt import data
@@ -30,20 +32,12 @@ from vertexrt.engine.devices import device_named
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import UsageError, from_system, number_of
 from vertexrt.graph import GraphBatch
-from vertexrt.models import get
 from vertexrt.models.catalogue import is_own
 from vertexrt.models.own import find
 
-NOT_KEPT = (
-    "out",
-    "name",
-    "command",
-    "action",
-    "version",
-)  # of the options, what says nothing of the results
+NOT_KEPT = ("out", "command", "action", "version")  # of the options: they say nothing of results
 PACKAGES = ("vertexrt", "numpy", "llvmlite", "scipy", "torch", "dynet38", "cupy", "nvidia-cu")
 GPU_FIELDS = ("name", "driver_version", "memory.total", "clocks.max.sm", "power.limit")
-ALL = Passes()
 SMOOTH = ("tree-lstm", "lstm-lm")
 
 
@@ -79,12 +73,9 @@ def make_job(
         settings: arguments of the model.
     Raises: UsageError, DataError, as `find` and `data.load` do.
     """
-    if not is_own(model):
-        spec = get(model)
-    elif source is None:
+    if not source and is_own(model):
         raise UsageError.at(model, "no data", "expected graphs to measure", "give --data")
-    else:
-        spec = find(model, "loss", format_of(source))
+    spec = find(model, "loss", format_of(source) if source and is_own(model) else "")
     given = {"leaves": leaves, **spec.reading(spec.options)}
     dataset = data.load(source or spec.train["data"], format=spec.format, **given)
     pool = dataset.splits["train"]
@@ -109,65 +100,73 @@ def first_graphs(job: Job, count: int) -> GraphBatch:
     return job.pool.take(np.arange(min(count, job.pool.num_graphs)))
 
 
-class Setting(NamedTuple):
-    """One way to run.
+@dataclass(frozen=True, slots=True)
+class Setting(Passes):
+    """One way to run: `Passes`, and what else is chosen.
 
     Attributes:
-        processors: of a group of the persistent engine; None as it chooses.
+        processors: of a group of the persistent engine; None for one on a host, and on a GPU as
+            the engine chooses.
         waits: each step is waited for.
     """
 
     policy: str = "frontier"
     engine: str = "persistent"
-    passes: Passes = ALL
-    processors: int | None = 1
+    processors: int | None = None
     waits: bool = False
+
+    @property
+    def passes(self) -> Passes:
+        """Return the passes alone."""
+        return Passes(**{each.name: getattr(self, each.name) for each in fields(Passes)})
 
     def compile(
         self, function: vrt.VertexFunction | vrt.Model, device: str, threads: int
     ) -> vrt.Network:
         """Compile F so; all settings draw the same initial parameters."""
+        processors = self.processors or (None if device == "cuda" else 1)
         return vrt.compile(
             function,
             device=device,
             engine=self.engine,
             policy=self.policy,
             threads=threads,
-            processors=self.processors if self.engine == "persistent" else None,
+            processors=processors if self.engine == "persistent" else None,
             passes=self.passes,
             seed=1,
         )
 
-    def but(self, **passes: bool | int | str) -> Setting:
-        """Return the same with other passes."""
-        return self._replace(passes=replace(self.passes, **passes))  # type: ignore[arg-type]
 
-
-class Bench(NamedTuple):
-    """What a benchmark of one vertex function works with."""
+@dataclass(frozen=True)
+class Recording:
+    """What a benchmark works with, and writes."""
 
     options: Namespace
-    job: Job
     device: str
     threads: int
     record: Results
     path: Path
-
-    def compile(self, engine: str, passes: Passes = ALL) -> vrt.Network:
-        """Compile F for an engine, with groups of one processor on the CPU."""
-        processors = None if self.device == "cuda" else 1
-        setting = Setting(engine=engine, passes=passes, processors=processors)
-        return setting.compile(self.job.make(self.options.hidden), self.device, self.threads)
-
-    def key(self, **more: str | int) -> Key:
-        """Return the key of a result."""
-        return {**more, "model": self.job.model, "hidden": self.options.hidden}
 
     def keep(self, title: str, found: list[Entry]) -> None:
         """Print results, add them to the record and write it."""
         print(f"{title}\n{table(found)}\n" if title else table(found), flush=True)
         self.record.entries += found
         self.record.write(self.path)
+
+
+@dataclass(frozen=True)
+class Bench(Recording):
+    """What a benchmark of one vertex function works with."""
+
+    job: Job
+
+    def compile(self, setting: Setting) -> vrt.Network:
+        """Compile F in one way."""
+        return setting.compile(self.job.make(self.options.hidden), self.device, self.threads)
+
+    def key(self, **more: str | int) -> Key:
+        """Return the key of a result."""
+        return {**more, "model": self.job.model, "hidden": self.options.hidden}
 
 
 @contextmanager
@@ -178,7 +177,6 @@ def opened(benchmark: str, options: Namespace, command: list[str]) -> Iterator[B
         options: those of `vertexrt bench`, by name.
     Raises: UsageError, DataError, for a model, data, a device or a folder that cannot be had.
     """
-    device = device_named(options.device)
     job = make_job(options.model, options.data, options.leaves, options.set)
     if max(options.batch_sizes) > job.pool.num_graphs:
         raise UsageError.at(
@@ -187,42 +185,41 @@ def opened(benchmark: str, options: Namespace, command: list[str]) -> Iterator[B
             f"at most {job.pool.num_graphs:,}, the graphs of {job.model}'s data",
             "Take smaller ones",
         )
-    kept = vars(options) | {"name": job.model, "device": device}
-    with (
-        pinned(options.threads) as threads,
-        recording(benchmark, command, kept, threads, device) as (record, path),
-    ):
-        record.jobs[job.model] = job.description
-        say(f"{job.description}; hidden {options.hidden}, {device}, {number_of(threads, 'thread')}")
-        yield Bench(options, job, device, threads, record, path)
-        for lack in record.missing:
+    with recording(benchmark, options, command, f"-{job.model}") as made:
+        made.record.jobs[job.model] = job.description
+        threads = number_of(made.threads, "thread")
+        say(f"{job.description}; hidden {options.hidden}, {made.device}, {threads}")
+        yield Bench(**vars(made), job=job)
+        for lack in made.record.missing:
             print(f"not available here: {lack['name']}, because {lack['because']}")
 
 
 @contextmanager
 def recording(
-    benchmark: str, command: list[str], options: Mapping[str, Any], threads: int, device: str
-) -> Iterator[tuple[Results, Path]]:
-    """Collect results; write them at the end, also of a run that breaks off.
+    benchmark: str, options: Namespace, command: list[str], name: str = ""
+) -> Iterator[Recording]:
+    """Collect results with pinned threads; write them at the end, also of a run that breaks off.
 
     Args:
-        options: with `out`, the folder, and `name`, which the name of the file ends with.
+        options: with `device`, `threads`, and `out`, the folder.
+        name: what the name of the file ends with.
     Raises: UsageError, when the folder cannot be written.
     """
-    kept = {name: value for name, value in options.items() if name not in NOT_KEPT}
-    record = Results(benchmark, tuple(command), kept)
-    name = options.get("name", "")
-    path = Path(options["out"], f"{benchmark}-{name}.json" if name else f"{benchmark}.json")
+    device = device_named(options.device)
+    kept = {each: value for each, value in vars(options).items() if each not in NOT_KEPT}
+    record = Results(benchmark, tuple(command), kept | {"device": device})
+    path = Path(options.out, f"{benchmark}{name}.json")
     with from_system(UsageError, "--out", str(path.parent), "a folder to write in", "Give another"):
         path.parent.mkdir(parents=True, exist_ok=True)
         record.write(path)
-    try:
-        yield record, path
-        record.complete = True
-    finally:
-        record.machine = describe(threads, device)
-        record.write(path)
-        say(f"written: {path}")
+    with pinned(options.threads) as threads:
+        try:
+            yield Recording(options, device, threads, record, path)
+            record.complete = True
+        finally:
+            record.machine = describe(threads, device)
+            record.write(path)
+            say(f"written: {path}")
 
 
 @contextmanager
@@ -232,8 +229,6 @@ def pinned(threads: int | None) -> Iterator[int]:
     Args:
         threads: by default those of `usable_threads`.
     """
-    from threadpoolctl import threadpool_limits
-
     count = threads or usable_threads()
     limit_threads(count)
     with threadpool_limits(limits=count):
@@ -253,14 +248,19 @@ def describe(threads: int, device: str = "cpu") -> dict[str, Any]:
 
     Args:
         device: "gpu" is described when this is "cuda".
+    Returns: also `revision`, the commit, with `+changes` when files differ from it; "" outside a
+        checkout.
     """
-    from threadpoolctl import threadpool_info
-
     installed = {each.name: each.version for each in importlib.metadata.distributions()}
+    listing = Path("/proc/cpuinfo")
+    text = listing.read_text(encoding="utf-8") if listing.exists() else ""
+    named = re.search(r"^model name\s*:\s*(.+)", text, re.MULTILINE)
+    git = ("git", "-C", str(Path(__file__).parent))
+    changed = _output(*git, "status", "--porcelain", "--untracked-files=no")
     return {
         "device": device,
         "gpu": gpu() if device == "cuda" else None,
-        "processor": processor(),
+        "processor": named[1].strip() if named else platform.processor() or platform.machine(),
         "cores": os.cpu_count(),
         "threads": threads,
         "load_average": os.getloadavg() if hasattr(os, "getloadavg") else None,
@@ -271,30 +271,14 @@ def describe(threads: int, device: str = "cpu") -> dict[str, Any]:
             f"{entry['internal_api']} {entry['version']}, {entry['num_threads']} threads"
             for entry in threadpool_info()
         ),
-        "revision": revision(),
+        "revision": _output(*git, "rev-parse", "--short", "HEAD") + ("+changes" if changed else ""),
     }
-
-
-def processor() -> str:
-    """Return the name of the processor."""
-    listing = Path("/proc/cpuinfo")
-    lines = listing.read_text(encoding="utf-8").splitlines() if listing.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def gpu() -> dict[str, str] | None:
     """Return name, driver and clocks of the first GPU that is seen, None where none is."""
     found = _output("nvidia-smi", f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader")
     return dict(zip(GPU_FIELDS, found.splitlines()[0].split(", "), strict=True)) if found else None
-
-
-def revision() -> str:
-    """Return the commit, with `+changes` when files differ from it; "" outside a checkout."""
-    git = ("git", "-C", str(Path(__file__).parent))
-    commit = _output(*git, "rev-parse", "--short", "HEAD")
-    changed = _output(*git, "status", "--porcelain", "--untracked-files=no")
-    return commit + ("+changes" if changed else "")
 
 
 def _output(*words: str) -> str:

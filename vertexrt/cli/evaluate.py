@@ -325,7 +325,7 @@ def _generated(
     dataset, options = session.dataset, session.options
     spec = spec_of(options)
     names = [name for name in (*GENERATION, "bleu") if getattr(given, name, None) is not None]
-    model = getattr(import_module(spec.module), spec.title)
+    model = spec.model
     translates = options.task == "translation"
     if not names and not translates:
         return

@@ -20,7 +20,6 @@ from vertexrt.errors import UsageError, nearest, one_line
 if TYPE_CHECKING:
     from vertexrt.api.vertex_function import Model, VertexFunction
 
-SHARED = ("layers",)  # options of models that decide over the graphs
 OWN = re.compile(r"(.+\.py)(?::([^:]*))?", re.DOTALL)  # a model that a file names: FILE.py:CLASS
 
 
@@ -54,21 +53,27 @@ class ModelSpec(NamedTuple):
     Attributes:
         task: what it is trained for and judged by, a name of `cli.options.TASKS`.
         format: of the data that it reads, a name of `data.FORMATS`.
+        train: training options with their defaults.
         module: where its class is.
         title: of its class, a `VertexFunction` or a `Model`.
         options: arguments of the class that users choose, with their defaults; others may be set.
-        train: training options with their defaults.
         graphs: options of the format that give the vertex types of the model.
     """
 
     name: str
     task: str
     format: str
+    train: Mapping[str, Any]
     module: str
     title: str
     options: Mapping[str, Any]
-    train: Mapping[str, Any]
     graphs: Mapping[str, Any] = {}
+
+    @property
+    def model(self) -> type[Any]:
+        """Return the class; its module is imported."""
+        found: type[Any] = getattr(import_module(self.module), self.title)
+        return found
 
     def build(self, dataset: Any, **options: Any) -> VertexFunction | Model:
         """Build the model for a data set.
@@ -101,106 +106,96 @@ class ModelSpec(NamedTuple):
                     f"give it: --set {name}=VALUE, or name the pull with --label or --word",
                 )
             chosen[name] = sizes[name]
-        return getattr(import_module(self.module), self.title)(**chosen)  # type: ignore[no-any-return]
+        return self.model(**chosen)  # type: ignore[no-any-return]
 
     def arguments(self) -> dict[str, inspect.Parameter]:
         """Return the arguments of the class by name; its module is imported."""
-        signature = inspect.signature(getattr(import_module(self.module), self.title))
         several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        found = signature.parameters.items()
+        found = inspect.signature(self.model).parameters.items()
         return {name: each for name, each in found if each.kind not in several}
 
     def reading(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of the format that follow from the model and its options."""
-        return {**self.graphs, **{name: options[name] for name in SHARED if name in options}}
+        layers = {"layers": options["layers"]} if "layers" in options else {}
+        return {**self.graphs, **layers}
 
 
 ADAM = {"optimizer": "adam", "lr": 2e-3, "batch_size": 20, "epochs": 3, "data": "generated"}
 OF_TREES = {**ADAM, "optimizer": "adagrad", "lr": 0.05, "batch_size": 25, "epochs": 6}
 WIDTHS = {"embed": 128, "hidden": 128, "dropout": 0.3}
+NARROW = {"hidden": 128, "dropout": 0.3}
 LAYERED = {"embed": 128, "hidden": 128, "dropout": 0.2, "layers": 1}
 
-# Of models that are alike: task, format, training.
+# Of models that are alike: task, format, training; and where they are.
+OF_TREE, OF_DAG = "vertexrt.models.trees", "vertexrt.models.dags"
 TREES = "classification", "trees", OF_TREES
-TEXT = "language-model", "text", {**ADAM, "clip_norm": 5.0}
 LOGIC = "classification", "logic", {**ADAM, "epochs": 12}
-SPELT = {**ADAM, "batch_size": 10, "epochs": 10, "schedule": "cosine"}
-
-
-def _row(
-    kind: tuple[str, str, Mapping[str, Any]],
-    name: str,
-    module: str,
-    title: str,
-    options: Mapping[str, Any],
-    **graphs: bool,
-) -> ModelSpec:
-    task, format, train = kind
-    module = f"vertexrt.models.{module}"
-    return ModelSpec(name, task, format, module, title, options, train, graphs)
-
+TEXT = "language-model", "text", {**ADAM, "clip_norm": 5.0}, "vertexrt.models.language_model"
 
 SPECS = (
-    _row(TREES, "tree-lstm", "tree_lstm", "TreeLSTM", WIDTHS),
-    _row(TREES, "nary-tree-lstm", "nary_tree_lstm", "NaryTreeLSTM", WIDTHS),
-    _row(TREES, "child-sum-tree-lstm", "child_sum_tree_lstm", "ChildSumTreeLSTM", WIDTHS),
-    _row(TREES, "rvnn", "rvnn", "RvNN", {"hidden": 128, "dropout": 0.3}),
-    _row(TREES, "td-rnn", "rvnn", "RvNN", {"hidden": 128, "dropout": 0.3}, pyramid=True),
-    _row(TREES, "td-lstm", "nary_tree_lstm", "NaryTreeLSTM", WIDTHS, pyramid=True),
-    _row(
-        ("regression", "tree-fc", {**ADAM, "lr": 1e-3, "batch_size": 16, "epochs": 5}),
+    ModelSpec("tree-lstm", *TREES, "vertexrt.models.tree_lstm", "TreeLSTM", WIDTHS),
+    ModelSpec("nary-tree-lstm", *TREES, OF_TREE, "NaryTreeLSTM", WIDTHS),
+    ModelSpec("child-sum-tree-lstm", *TREES, OF_TREE, "ChildSumTreeLSTM", WIDTHS),
+    ModelSpec("rvnn", *TREES, OF_TREE, "RvNN", NARROW),
+    ModelSpec("td-rnn", *TREES, OF_TREE, "RvNN", NARROW, {"pyramid": True}),
+    ModelSpec("td-lstm", *TREES, OF_TREE, "NaryTreeLSTM", WIDTHS, {"pyramid": True}),
+    ModelSpec(
         "tree-fc",
-        "tree_fc",
+        "regression",
+        "tree-fc",
+        {**ADAM, "lr": 1e-3, "batch_size": 16, "epochs": 5},
+        "vertexrt.models.tree_fc",
         "TreeFC",
         {"hidden": 64},
     ),
-    _row(TEXT, "rnn-lm", "language_model", "RNNLanguageModel", LAYERED),
-    _row(TEXT, "lstm-lm", "language_model", "LSTMLanguageModel", LAYERED),
-    _row(TEXT, "gru-lm", "language_model", "GRULanguageModel", LAYERED),
-    _row(TEXT, "slstm-lm", "language_model", "SLSTMLanguageModel", LAYERED),
-    _row(
-        TEXT,
-        "residual-rnn",
-        "language_model",
-        "ResidualRNN",
-        {"hidden": 64, "dropout": 0.0, "layers": 48},
-    ),
-    _row(
-        ("tagging", "tagged", ADAM),
+    ModelSpec("rnn-lm", *TEXT, "RNNLanguageModel", LAYERED),
+    ModelSpec("lstm-lm", *TEXT, "LSTMLanguageModel", LAYERED),
+    ModelSpec("gru-lm", *TEXT, "GRULanguageModel", LAYERED),
+    ModelSpec("slstm-lm", *TEXT, "SLSTMLanguageModel", LAYERED),
+    ModelSpec("residual-rnn", *TEXT, "ResidualRNN", {"hidden": 64, "dropout": 0.0, "layers": 48}),
+    ModelSpec(
         "bilstm-tagger",
-        "bilstm_tagger",
+        "tagging",
+        "tagged",
+        ADAM,
+        "vertexrt.models.taggers",
         "BiLSTMTagger",
         WIDTHS,
-        letters=False,
+        {"letters": False},
     ),
-    _row(
-        ("tagging", "tagged", SPELT),
+    ModelSpec(
         "bilstm-char-tagger",
-        "bilstm_char_tagger",
+        "tagging",
+        "tagged",
+        {**ADAM, "batch_size": 10, "epochs": 10, "schedule": "cosine"},
+        "vertexrt.models.taggers",
         "BiLSTMCharTagger",
         {"embed": 100, "hidden": 128, "dropout": 0.6, "spelling": 50},
-        letters=True,
-        crf=True,
+        {"letters": True, "crf": True},
     ),
-    _row(
-        LOGIC,
+    ModelSpec(
         "dag-lstm",
-        "child_sum_tree_lstm",
+        *LOGIC,
+        OF_TREE,
         "ChildSumTreeLSTM",
         {"embed": 16, "hidden": 32, "dropout": 0.0},
     ),
-    _row(
-        ("translation", "pairs", {**ADAM, "epochs": 10}),
+    ModelSpec(
         "seq2seq",
-        "seq2seq",
+        "translation",
+        "pairs",
+        {**ADAM, "epochs": 10},
+        "vertexrt.models.seq2seq",
         "Seq2Seq",
         {"embed": 32, "hidden": 64},
     ),
-    _row(LOGIC, "dagnn", "dagnn", "DAGNN", {"hidden": 32, "layers": 2}),
-    _row(
-        ("regression", "circuits", {**ADAM, "epochs": 10}),
+    ModelSpec("dagnn", *LOGIC, OF_DAG, "DAGNN", {"hidden": 32, "layers": 2}),
+    ModelSpec(
         "deepgate",
-        "deepgate",
+        "regression",
+        "circuits",
+        {**ADAM, "epochs": 10},
+        OF_DAG,
         "DeepGate",
         {"hidden": 32},
     ),

@@ -8,7 +8,7 @@ needs no other vertex, so it is one product for all words.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,66 +17,50 @@ from vertexrt import nn
 from vertexrt.errors import UsageError
 
 
-class LayerForm(NamedTuple):
-    """Say what a layer is.
-
-    Attributes:
-        cell: class of its cell, of `vrt.nn`, which is given the elements of its input and of h.
-        state: names of the fields of the cell's state; h comes first. hidden: elements of each.
-        dropout: share of zeros in its input, and in the input of the softmax.
-        carried: the first word of a piece pulls the state after the piece before, by field.
-        residual: the input is added to what the layer hands up (He et al. 2016).
-    """
-
-    cell: type[Any]
-    state: tuple[str, ...]
-    hidden: int
-    dropout: float = 0.0
-    carried: bool = False
-    residual: bool = False
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """Name the fields of the cell's state; with a residual, h is what is handed up."""
-        return ("inner", *self.state[1:]) if self.residual else self.state
-
-
 class RecurrentLayer(vrt.VertexFunction):
     """One layer; `below` is the same word one layer down, `before` the word before in this one.
 
     Args:
         below: the layer there; for the lowest one the table of words, which pulls `word`.
+        cell: a recurrent one of `vrt.nn`, whose `states` name the fields of its state, h first.
+        dropout: share of zeros in its input, and in the input of the softmax.
+        carried: the first word of a piece pulls the state after the piece before, by field.
+        residual: the input is added to what the layer hands up (He et al. 2016).
     """
 
-    def __init__(self, below: RecurrentLayer | vrt.Parameter, form: LayerForm) -> None:
-        fields = dict.fromkeys(("h", *form.fields), form.hidden)
+    def __init__(
+        self,
+        below: RecurrentLayer | vrt.Parameter,
+        cell: Any,
+        dropout: float,
+        carried: bool,
+        residual: bool,
+    ) -> None:
+        # With a residual, h is what is handed up.
+        fields = ("inner", *cell.states[1:]) if residual else cell.states
         words = below if isinstance(below, vrt.Parameter) else None
         inputs = {} if isinstance(below, vrt.Parameter) else {"below": below}
-        super().__init__(state=fields, inputs=inputs)
-        size = form.hidden if words is None else words.shape[1]
-        self.words, self.form, self.cell = words, form, form.cell(size, form.hidden)
-
-    def below(self) -> Any:
-        """Return what the layer there hands up, or the word."""
-        if self.words is None:
-            return self.gather("below").h
-        return vrt.embed(self.words, self.pull("word"))
+        super().__init__(state=dict.fromkeys(("h", *fields), cell.hidden_size), inputs=inputs)
+        self.words, self.cell, self.fields = words, cell, fields
+        self.dropout, self.carried, self.residual = dropout, carried, residual
 
     def forward(self) -> None:
         """Compute one word."""
-        form, x = self.form, self.below()
-        before = vars(self.gather("before"))
-        state = [before[name] for name in form.fields]
-        if form.carried:
-            pulled = [self.pull(name, shape=(form.hidden,)) for name in form.state]
+        if self.words is None:
+            x = self.gather("below").h
+        else:
+            x = vrt.embed(self.words, self.pull("word"))
+        before, states = self.gather("before"), self.cell.states
+        state = [getattr(before, name) for name in self.fields]
+        if self.carried:
+            pulled = [self.pull(name, shape=(self.cell.hidden_size,)) for name in states]
             state = [kept + start for kept, start in zip(state, pulled, strict=True)]
-        found = self.cell(
-            vrt.random.dropout(x, form.dropout), state if len(state) > 1 else state[0]
-        )
-        found = found if len(state) > 1 else (found,)
-        after = dict(zip(form.fields, found, strict=True))
-        self.scatter(**({"h": found[0] + x} if form.residual else {}), **after)
-        for name, value in zip(form.state, found, strict=True):
+        several = len(state) > 1
+        found = self.cell(vrt.random.dropout(x, self.dropout), state if several else state[0])
+        found = found if several else (found,)
+        after = dict(zip(self.fields, found, strict=True))
+        self.scatter(**({"h": found[0] + x} if self.residual else {}), **after)
+        for name, value in zip(states, found, strict=True):
             self.push(name, value)
 
 
@@ -85,14 +69,13 @@ class NextWord(vrt.VertexFunction):
 
     def __init__(self, top: RecurrentLayer, weight: vrt.Parameter) -> None:
         super().__init__(state={}, inputs={"below": top})
-        self.weight, self.dropout = weight, top.form.dropout
+        self.weight, self.dropout = weight, top.dropout
         self.bias = vrt.Parameter((weight.shape[0],), init=vrt.init.zeros)
 
     def forward(self) -> None:
         """Compute one word."""
         x = vrt.random.dropout(self.gather("below").h, self.dropout)
-        logits = self.weight @ x + self.bias
-        self.push("logits", logits)
+        logits = self.push("logits", self.weight @ x + self.bias)
         self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
@@ -100,19 +83,18 @@ class LanguageModel(vrt.Model):
     """Predict the next word (Mikolov et al. 2010; Zaremba et al. 2014).
 
     Vertex types are `layers.0` and so on, and `next`. exp of the mean loss is the perplexity.
-    Layers push their states, by field. A subclass names the `cell` of its layers and the `state` of
-    that, and whether they are `residual`: see `LayerForm`.
+    Layers push their states, by field. A subclass names the `cell` of its layers, and whether they
+    are `residual`: see `RecurrentLayer`.
 
     Args:
         vocab: words; embed: elements of a word; hidden: of the states of a layer.
         layers: how many.
-        dropout, carried: as those of `LayerForm`.
+        dropout, carried: as those of `RecurrentLayer`.
         tied: words are looked up in the weights of the softmax (Press and Wolf 2017).
     Raises: UsageError, when sizes are not alike that have to be.
     """
 
     cell: ClassVar[type[Any]]
-    state: ClassVar[tuple[str, ...]]
     residual: ClassVar[bool] = False
 
     def __init__(
@@ -133,11 +115,14 @@ class LanguageModel(vrt.Model):
                 "one size",
                 "give embed and hidden alike",
             )
-        form = LayerForm(self.cell, self.state, hidden, dropout, carried, self.residual)
+
+        def layer(below: RecurrentLayer | vrt.Parameter, size: int) -> RecurrentLayer:
+            return RecurrentLayer(below, self.cell(size, hidden), dropout, carried, self.residual)
+
         words = vrt.Parameter((vocab, embed), vrt.init.uniform(0.1))
-        self.layers = [RecurrentLayer(words, form)]
+        self.layers = [layer(words, embed)]
         for _ in range(layers - 1):
-            self.layers.append(RecurrentLayer(self.layers[-1], form))
+            self.layers.append(layer(self.layers[-1], hidden))
         weight = words if tied else vrt.Parameter((vocab, hidden))
         self.next = NextWord(self.layers[-1], weight)
 
@@ -161,18 +146,16 @@ class LanguageModel(vrt.Model):
             (below, "below", above): [(0, 0)] for below, above in pairwise(types)
         }
         edges |= {(layer, "before", layer): [] for layer in types[:-1]}
-        step = vrt.InputGraph.from_types(dict.fromkeys(types, 1), edges, {})
-        steps = vrt.GraphBatch.from_graphs([step] * len(batch))
         # The first step is the last word of a text, with the states that are there before it.
-        index, word = np.full((2, steps.num_vertices), -1)
-        index[carried.ends(steps)] = np.arange(len(ends))
-        word[steps.of_type("layers.0")] = np.asarray(batch.pulls["word"])[ends[::layers]]
+        steps = vrt.GraphBatch.from_graphs(
+            vrt.InputGraph.from_types(
+                dict.fromkeys(types, 1), edges, {"layers.0": {"word": [word]}}
+            )
+            for word in np.asarray(batch.pulls["word"])[ends[::layers]]
+        )
         first = np.repeat(batch.sizes() == layers + 1, layers)[:, None]
-        states = {
-            name: vrt.Rows(np.where(first, 0, x[ends - 1]), index) for name, x in pushed.items()
-        }
-        decoder = vrt.Decoder(net, steps.with_pulls({"word": word, **states}), num_beams=num_beams)
-        return decoder(**options)
+        carried.keep(batch, {name: np.where(first, 0, x[ends - 1]) for name, x in pushed.items()})
+        return vrt.Decoder(net, carried.put(steps), num_beams=num_beams)(**options)
 
 
 class RNNLanguageModel(LanguageModel):
@@ -181,7 +164,7 @@ class RNNLanguageModel(LanguageModel):
     Args: those of `LanguageModel`.
     """
 
-    cell, state = nn.RNNCell, ("h",)
+    cell = nn.RNNCell
 
 
 class LSTMLanguageModel(LanguageModel):
@@ -190,7 +173,7 @@ class LSTMLanguageModel(LanguageModel):
     Args: those of `LanguageModel`.
     """
 
-    cell, state = nn.LSTMCell, ("h", "c")
+    cell = nn.LSTMCell
 
 
 class GRULanguageModel(LanguageModel):
@@ -199,7 +182,7 @@ class GRULanguageModel(LanguageModel):
     Args: those of `LanguageModel`.
     """
 
-    cell, state = nn.GRUCell, ("h",)
+    cell = nn.GRUCell
 
 
 class SLSTMLanguageModel(LanguageModel):
@@ -208,7 +191,7 @@ class SLSTMLanguageModel(LanguageModel):
     Args: those of `LanguageModel`.
     """
 
-    cell, state = nn.SLSTMCell, ("h", "c", "n", "m")
+    cell = nn.SLSTMCell
 
 
 class ResidualRNN(LanguageModel):
@@ -220,7 +203,7 @@ class ResidualRNN(LanguageModel):
         vocab: words; hidden: elements of words and layers; others as those of `LanguageModel`.
     """
 
-    cell, state, residual = nn.RNNCell, ("h",), True
+    cell, residual = nn.RNNCell, True
 
     def __init__(
         self,

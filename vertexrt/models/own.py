@@ -38,12 +38,23 @@ def find(name: str, task: str, format: str) -> ModelSpec:
     module = _run(path)
     made = vars(module).get(title)
     if not _is_model(made):
-        raise _no_model(path, title, module)
+        own = [
+            name
+            for name, each in vars(module).items()
+            if _is_model(each) and each.__module__ == module.__name__
+        ]
+        known = ", ".join(own) or "no subclass of vrt.VertexFunction or vrt.Model"
+        raise UsageError.at(
+            "model",
+            f"no model '{title}' in {path}" if title else f"no class of {path} is named",
+            f"it defines {known}",
+            f"Name one: {path.name}:{own[-1] if own else 'CLASS'}.{nearest(title, own)}",
+        )
     arguments = inspect.signature(made).parameters.values()
     plain = {
         a.name: a.default for a in arguments if isinstance(a.default, bool | int | float | str)
     }
-    return ModelSpec(title, task, format, module.__name__, title, plain, OWN_TRAIN)
+    return ModelSpec(title, task, format, OWN_TRAIN, module.__name__, title, plain)
 
 
 def full_name(name: str) -> str:
@@ -67,22 +78,6 @@ def full_name(name: str) -> str:
 
 def _is_model(made: object) -> TypeGuard[type]:
     return isinstance(made, type) and issubclass(made, VertexFunction | Model)
-
-
-def _no_model(path: Path, title: str, module: ModuleType) -> UsageError:
-    own = [
-        name
-        for name, made in vars(module).items()
-        if _is_model(made) and made.__module__ == module.__name__
-    ]
-    got = f"no model '{title}' in {path}" if title else f"no class of {path} is named"
-    known = ", ".join(own) or "no subclass of vrt.VertexFunction or vrt.Model"
-    return UsageError.at(
-        "model",
-        got,
-        f"it defines {known}",
-        f"Name one: {path.name}:{own[-1] if own else 'CLASS'}.{nearest(title, own)}",
-    )
 
 
 def _run(path: Path) -> ModuleType:

@@ -86,10 +86,8 @@ class Seq2Seq(vrt.Model):
         self, vocab: int, num_said: int, embed: int, hidden: int, *, carried: bool = False
     ) -> None:
         self.encoder = Encoder(vocab, embed, hidden)
-        if carried:
-            self.memory = SourceWord(self.encoder)
-        memory = self.memory if carried else None
-        self.decoder = TargetWord(self.encoder, num_said, embed, memory)
+        self.memory = SourceWord(self.encoder) if carried else None
+        self.decoder = TargetWord(self.encoder, num_said, embed, self.memory)
 
     @staticmethod
     def generate(
@@ -110,14 +108,14 @@ class Seq2Seq(vrt.Model):
         none = vrt.Rows(np.zeros((1, *hidden)), np.full(batch.num_vertices, -1))
         empty = batch.with_pulls(dict.fromkeys(("source", "source_key", "h"), none))
         read = net(empty, outputs=("read", "key"), vertices=words, arrays="device")
-        absent: dict[tuple[str, str, str], list[Any]] = {
-            ("decoder", "before", "decoder"): [],
-            ("encoder", "start", "decoder"): [],
-        }
         steps = vrt.GraphBatch.from_graphs(
             vrt.InputGraph.from_types(
                 {"encoder": 0, "memory": size, "decoder": 1},
-                {("memory", "source", "decoder"): [(word, 0) for word in range(size)], **absent},
+                {
+                    ("memory", "source", "decoder"): [(word, 0) for word in range(size)],
+                    ("decoder", "before", "decoder"): [],
+                    ("encoder", "start", "decoder"): [],
+                },
                 {"decoder": {"said": [end]}},
             )
             for size in sizes.tolist()

@@ -1,11 +1,77 @@
-"""A tagger that reads a sentence from both ends, and the letters of each word."""
+"""Taggers that read a sentence from both ends; the second one reads the letters of words, too."""
 
+from collections.abc import Mapping
 from functools import reduce
 from operator import add
 
 import vertexrt as vrt
 from vertexrt import nn
-from vertexrt.models.bilstm_tagger import Direction
+
+
+class LookedUpWord(vrt.VertexFunction):
+    """Look a word up. Pulls `word`.
+
+    Args:
+        vocab: words; embed: elements; init: of their vectors.
+    """
+
+    def __init__(self, vocab: int, embed: int, init: vrt.init.Initializer) -> None:
+        super().__init__(state={"h": embed})
+        self.weight = vrt.Parameter((vocab, embed), init)
+
+    def forward(self) -> None:
+        """Compute one word."""
+        self.scatter(h=vrt.embed(self.weight, self.pull("word")))
+
+
+class Direction(vrt.VertexFunction):
+    """An LSTM along a sentence; `before` is the word before in the direction of reading."""
+
+    def __init__(self, word: vrt.VertexFunction, hidden: int, dropout: float) -> None:
+        super().__init__(state={"h": hidden, "c": hidden}, inputs={"word": word})
+        self.cell, self.dropout = nn.LSTMCell(word.state["h"], hidden), dropout
+
+    def forward(self) -> None:
+        """Compute one word."""
+        x, before = vrt.random.dropout(self.gather("word").h, self.dropout), self.gather("before")
+        h, c = self.cell(x, (before.h, before.c))
+        self.scatter(h=h, c=c)
+
+
+class Label(vrt.VertexFunction):
+    """Classify by the `h` of other vertices. Pulls `label`; pushes `logits` and `loss`.
+
+    Args:
+        inputs: by relation; classes: labels; dropout: share of zeros in what they hand up.
+    """
+
+    def __init__(
+        self, inputs: Mapping[str, vrt.VertexFunction], classes: int, dropout: float = 0.0
+    ) -> None:
+        super().__init__(state={}, inputs=inputs)
+        self.out = nn.Linear(sum(each.state["h"] for each in inputs.values()), classes)
+        self.dropout = dropout
+
+    def forward(self) -> None:
+        """Compute one vertex."""
+        states = vrt.concat(*(self.gather(name).h for name in self.inputs))
+        logits = self.push("logits", self.out(vrt.random.dropout(states, self.dropout)))
+        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
+
+
+class BiLSTMTagger(vrt.Model):
+    """A bidirectional LSTM tagger (Huang et al. 2015; the BiLSTM of VPPS and DyNet).
+
+    Args:
+        vocab: words; embed, hidden: elements; classes: tags; dropout: share of zeros.
+    """
+
+    def __init__(
+        self, vocab: int, embed: int, hidden: int, classes: int, dropout: float = 0.0
+    ) -> None:
+        self.word = LookedUpWord(vocab, embed, vrt.init.normal(0.1))
+        self.left, self.right = (Direction(self.word, hidden, dropout) for _ in range(2))
+        self.tag = Label({"left": self.left, "right": self.right}, classes, dropout)
 
 
 class Letters(vrt.VertexFunction):
