@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +45,7 @@ class BatchLayout:
             that it is kept.
         launched: the table as a device launches it, once that is decided.
         scripts: what a device has written from it, by what it was written for.
+        replays: of a device, by which launches it replays.
     """
 
     indices: Array
@@ -61,6 +62,7 @@ class BatchLayout:
     came_again: bool = False
     launched: npt.NDArray[np.int64] | None = None
     scripts: dict[object, Any] = field(default_factory=dict)
+    replays: dict[object, Any] = field(default_factory=dict)
     _schedule: Schedule | None = None
 
     @property
@@ -178,8 +180,8 @@ class Known:
         return came
 
 
-class Recent(Generic[T]):
-    """A mapping that lets go of what was not asked for the longest.
+class Recent(OrderedDict[Hashable, T]):
+    """A mapping that lets go of what was not asked for the longest: it comes first.
 
     Args:
         most: entries; most_size: of all together.
@@ -189,33 +191,20 @@ class Recent(Generic[T]):
     """
 
     def __init__(self, most: int, most_size: int) -> None:
+        super().__init__()
         self.most, self.most_size = most, most_size
-        self._held: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
-        self._size = 0
+        self._sizes: dict[Hashable, int] = {}
         self.known = Known(most)
 
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def find(self, key: Hashable) -> T | None:
-        """Return what is held for a key; None, where nothing is."""
-        found = self._held.get(key)
-        if found is None:
-            return None
-        self._held.move_to_end(key)
-        return found[0]
-
-    def keep(self, key: Hashable, value: T, size: int = 1) -> list[T]:
-        """Hold something for a key, in place of what was held before; return what was let go."""
-        gone = [self._held.pop(key)] if key in self._held else []
-        self._held[key] = value, size
-        self._size += size - sum([each for _, each in gone])
-        while len(self._held) > self.most or self._size > self.most_size:
-            gone.append(self._held.popitem(last=False)[1])
-            self._size -= gone[-1][1]
-        return [each for each, _ in gone]
+    def keep(self, key: Hashable, value: T, size: int) -> None:
+        """Hold something for a key, in place of what was held before."""
+        self[key], self._sizes[key] = value, size
+        self.move_to_end(key)
+        while len(self) > self.most or sum(self._sizes.values()) > self.most_size:
+            gone, _ = self.popitem(last=False)
+            del self._sizes[gone]
 
     def clear(self) -> None:
         """Forget all."""
-        self._held.clear()
-        self._size = 0
+        super().clear()
+        self._sizes.clear()
