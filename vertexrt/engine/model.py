@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.batched import Run
-from vertexrt.engine.choose import Chooser, ways_for, work_of
+from vertexrt.engine.choose import Chooser, Tuner, ways_for, work_of
 from vertexrt.engine.graph_facts import (
     GraphFacts,
     find_facts,
@@ -32,7 +32,6 @@ from vertexrt.engine.kinds import find_kinds, meet_kinds, take_kinds
 from vertexrt.engine.layouts import BatchLayout, Recent, lay_out
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.trace import Timeline
-from vertexrt.engine.tune import Tuner
 from vertexrt.engine.variant import (
     CompileOptions,
     Use,
