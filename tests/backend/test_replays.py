@@ -221,10 +221,8 @@ def test_replays_go_with_their_layouts(device: str) -> None:
     net.step(trees(rng), vrt.SGD(0.01))
     (variant,) = net.executor.model.variants.values()
     variant.layouts.most = 2
-    for _ in range(9):
-        for count in (1, 2):
-            net.step(trees(rng, count=count), vrt.SGD(0.01))
-            net.step(trees(rng, count=count), vrt.SGD(0.01))
+    for count in (1, 1, 2, 2) * 9:
+        net.step(trees(rng, count=count), vrt.SGD(0.01))
     assert len(replays_of(net)) == captured(net) == 4  # of two layouts, since there are two buffers
     for count in (4, 4, 5, 5) * 3:  # the others are not asked for any more
         net.step(trees(rng, count=count), vrt.SGD(0.01))
@@ -235,8 +233,7 @@ def test_replays_go_with_their_layouts(device: str) -> None:
 
 @shim
 def test_large_uploads_go_to_the_buffers() -> None:
-    net = compiled("shim", TreeFC(WORDS, HIDDEN))
-    batch = trees(np.random.default_rng(8))
+    net, batch = compiled("shim", TreeFC(WORDS, HIDDEN)), trees(np.random.default_rng(8))
     table = np.zeros((MOST_BYTES // LEAST_KEPT // 4 + 1, 1), np.float32)
     target = batch.pulls["target"]
     assert isinstance(target, vrt.Rows)

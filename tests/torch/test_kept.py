@@ -201,14 +201,10 @@ def test_layouts_that_are_forgotten(
             assert_same_gradients(mine, judge, ours, theirs)
             assert len(executor.model.kept) <= 2
     if place != "cpu":  # uploads go with their runs, when launches that read them are over
-        del found  # the last pass keeps its run
-        for length in (5, 6, 7):
-            mine(packs((length,), where)[0])
-        model = executor.model
-        runs = [each for run in model.kept.values() for each in run.kept.values()]
-        layouts = [each for v in model.variants.values() for each in v.layouts.values()]
-        replays = [each for layout in layouts for each in layout.replays.values()]
-        rooms = [each for each in (*runs, *replays) if isinstance(each, UploadRoom)]
+        for length in range(5, 9):
+            found = mine(packs((length,), where)[0])  # the last pass keeps its run
+        found = [each for run in executor.model.kept.values() for each in run.kept.values()]
+        rooms = [each for each in found if isinstance(each, UploadRoom)]
         assert rooms
         assert executor.session.memory.kept == sum(each.memory.size for each in rooms)
 
