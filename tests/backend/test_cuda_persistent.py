@@ -30,7 +30,7 @@ from tests.watched_device import (
 )
 from vertexrt.api.network import Network
 from vertexrt.data import load
-from vertexrt.engine import tune
+from vertexrt.engine import choose
 from vertexrt.engine.model import BATCHED
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError
@@ -350,7 +350,7 @@ def test_auto_times_both_engines_and_goes_on_with_one(device: str, choices_folde
         for engine, n in (("auto", 2), ("batched", None))
     )
     batch, rules = batch_of("tree-lstm", 3), (vrt.SGD(0.01), vrt.SGD(0.01))
-    for _ in range(2 * tune.SAMPLES + 1):
+    for _ in range(2 * choose.SAMPLES + 1):
         losses = here.step(batch, rules[0]), there.step(batch, rules[1])
     assert losses[0] == pytest.approx(float(losses[1]), rel=1e-11)
     tuner = here.executor.model.tuner

@@ -15,7 +15,7 @@ from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate
 from tests.strategies import CLASSES, WORDS, with_pulls
 from vertexrt.engine.variant import Passes
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
-from vertexrt.kernels.cuda.replays import LEAST_KEPT, MOST_BYTES
+from vertexrt.kernels.cuda.ready_runs import LEAST_KEPT, MOST_BYTES, Replay
 from vertexrt.models import TreeFC
 
 HIDDEN, LEAVES, TREES = 5, 8, 3
@@ -55,11 +55,17 @@ def sentences(rng: np.random.Generator, length: int, count: int) -> vrt.GraphBat
     )
 
 
+def replays_of(net: vrt.Network) -> list[Replay]:
+    """List the replays of all layouts that are kept."""
+    assert isinstance(net.executor, CudaExecutor)
+    net.sync()
+    layouts = [e for v in net.executor.model.variants.values() for e in v.layouts.values()]
+    return [replay for layout in layouts for replay in layout.replays.values()]
+
+
 def captured(net: vrt.Network) -> int:
     """Count the graphs that a network launches by."""
-    assert isinstance(net.executor, CudaExecutor)
-    replays = net.executor.replays
-    return 0 if replays is None else replays.graphs
+    return sum(replay.graph is not None for replay in replays_of(net))
 
 
 def both_ways(device: str) -> list[vrt.Network]:
@@ -207,38 +213,31 @@ def test_masks_differ_from_step_to_step(device: str) -> None:
 
 
 @pytest.mark.parametrize("device", SHIM_AND_GPU)
-def test_few_replays_are_kept(device: str) -> None:
-    """Those that were used last are kept."""
+def test_replays_go_with_their_layouts(device: str) -> None:
+    """Those of layouts that were used last are kept; the memory of others is free again."""
     net = compiled(device, TreeFC(WORDS, HIDDEN))
     assert isinstance(net.executor, CudaExecutor)
-    replays = net.executor.replays
-    assert replays is not None
-    replays.most = 4  # of two layouts, since there are two buffers
-    rng = np.random.default_rng(7)
-    for _ in range(9):
-        for count in (1, 2):
-            net.step(trees(rng, count=count), vrt.SGD(0.01))
-            net.step(trees(rng, count=count), vrt.SGD(0.01))
-    net.sync()
-    assert len(replays) == replays.graphs == 4
-    for _ in range(40):  # the others are not asked for any more
-        net.step(trees(rng, count=4), vrt.SGD(0.01))
-    net.sync()
-    found = len(replays)
-    assert found <= 4
-    assert replays.graphs == found
+    rng, memory = np.random.default_rng(7), net.executor.session.memory
+    net.step(trees(rng), vrt.SGD(0.01))
+    (variant,) = net.executor.model.variants.values()
+    variant.layouts.most = 2
+    for count in (1, 1, 2, 2) * 9:
+        net.step(trees(rng, count=count), vrt.SGD(0.01))
+    assert len(replays_of(net)) == captured(net) == 4  # of two layouts, since there are two buffers
+    for count in (4, 4, 5, 5) * 3:  # the others are not asked for any more
+        net.step(trees(rng, count=count), vrt.SGD(0.01))
+    found = replays_of(net)
+    assert len(found) == 4
+    assert memory.kept == sum(each.memory.size for each in found)
 
 
 @shim
 def test_large_uploads_go_to_the_buffers() -> None:
-    net = compiled("shim", TreeFC(WORDS, HIDDEN))
-    assert isinstance(net.executor, CudaExecutor)
-    assert net.executor.replays is not None
-    batch = trees(np.random.default_rng(8))
+    net, batch = compiled("shim", TreeFC(WORDS, HIDDEN)), trees(np.random.default_rng(8))
     table = np.zeros((MOST_BYTES // LEAST_KEPT // 4 + 1, 1), np.float32)
     target = batch.pulls["target"]
     assert isinstance(target, vrt.Rows)
     large = batch.with_pulls({"target": vrt.Rows(table, target.index)})
     for _ in range(6):
         net.step(large, vrt.SGD(0.01))
-    assert len(net.executor.replays) == 0
+    assert not replays_of(net)

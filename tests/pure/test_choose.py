@@ -14,8 +14,7 @@ from tests.package_source import ROOT
 from tests.paper_device import PaperDevice
 from tests.shim_device import put_in_place
 from tests.strategies import WORDS
-from vertexrt.engine.choose import Chooser, work_of
-from vertexrt.engine.tune import SAMPLES, TIMED, Tuner, size_class
+from vertexrt.engine.choose import SAMPLES, TIMED, Chooser, Tuner, size_class, work_of
 from vertexrt.engine.variant import CompileOptions, Passes, Use
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cpu.backend import CpuBackend

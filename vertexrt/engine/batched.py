@@ -294,11 +294,6 @@ def _follow(
     return calls, check, [partial(executor.stop, counters)]
 
 
-def start_of(run: Run, key: tuple[object, ...]) -> int:
-    """Return the element of the arena where a tensor starts."""
-    return int(run.layout.plan.base[run.variant.table.numbers[key]])
-
-
 def read_rows(run: Run, data: Array, key: tuple[object, ...]) -> Array:
     """Return all rows of a tensor in execution order, [V, size]; a view of the arena."""
     table, layout = run.variant.table, run.layout

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from vertexrt.config import config
 from vertexrt.engine.inputs import Inputs, refuse
-from vertexrt.engine.launches import ProgramFacts
+from vertexrt.engine.layouts import ProgramFacts
 from vertexrt.engine.variant import PATH_STAGES, Kind, Ready, Variant, verified
 from vertexrt.engine.verify_tasks import verify_segments, verify_tasks
 from vertexrt.graph import GraphBatch

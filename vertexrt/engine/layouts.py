@@ -4,6 +4,9 @@ A layout follows from the graphs, and from which vertices pull something; only w
 vertices are merged does it depend on the numbers that they pull. Sentences of one length and trees
 of one shape come again and again with other words, so the last layouts are kept by the digest of
 what they follow from.
+
+A layout holds the launch table of a step. The loop that makes it of a schedule is compiled: at
+batch 1 a step takes a millisecond, so Python objects per task would cost more than the arithmetic.
 """
 
 from __future__ import annotations
@@ -11,15 +14,15 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.launches import ProgramFacts, build_table
 from vertexrt.engine.structure import Structure
+from vertexrt.kernels.layout import COLUMNS, temporaries
 from vertexrt.memory import MemoryPlan
-from vertexrt.memory.plan import place_tensors
+from vertexrt.memory.plan import NO_ROW, place_tensors
 from vertexrt.native.compiled import compiled
 from vertexrt.scheduler import Schedule
 from vertexrt.scheduler.kinds import FINE, VertexFacts, read_vertices
@@ -28,8 +31,11 @@ from vertexrt.scheduler.rows import EVERY_PTR, ORDER, TASK_KIND, TASK_LO, number
 from vertexrt.scheduler.schedule import schedule_of
 
 Array = np.ndarray[Any, Any]
+T = TypeVar("T")
 
 MOST_LAYOUTS, MOST_VERTICES = 32, 1 << 20  # that are kept for a variant
+FEWEST_ROWS = 256  # of a launch that is cut
+LAUNCHES, LISTED = range(2)  # counts of launches, and of rows in the list
 
 
 @dataclass(slots=True)
@@ -45,6 +51,7 @@ class BatchLayout:
             that it is kept.
         launched: the table as a device launches it, once that is decided.
         scripts: what a device has written from it, by what it was written for.
+        replays: of a device, by which launches it replays.
     """
 
     indices: Array
@@ -61,6 +68,7 @@ class BatchLayout:
     came_again: bool = False
     launched: npt.NDArray[np.int64] | None = None
     scripts: dict[object, Any] = field(default_factory=dict)
+    replays: dict[object, Any] = field(default_factory=dict)
     _schedule: Schedule | None = None
 
     @property
@@ -149,7 +157,259 @@ def lay_out(
     return found, losses, schedule, plan, table, forward, listed, most
 
 
-T = TypeVar("T")
+class ProgramFacts(NamedTuple):
+    """What a launch table and a memory plan are made from, besides a schedule.
+
+    Attributes:
+        path_programs: [4, path kinds] program of the eager, path, backward path and final stage, -1
+            for none; layers: [path kinds] the layer of each; lazy_programs: [2, lazy kinds] those
+            of the two lazy stages.
+        by_ranges: [programs] True where a program cannot take a list of rows (it uses edges).
+        scratch: [programs, 3] elements for each row, for each edge, and once.
+        writes_ptr, writes: CSR of the tensors that each program writes.
+        writes_edges: [tensors] their rows are edges; sizes: elements of a row.
+        buffer, width: of `Sharing`.
+        most_scratch: elements of temporaries beyond which a launch over all rows of a kind is cut.
+        zero_elements: of the row of zeros that stands for an absent child.
+    """
+
+    path_programs: Array
+    layers: Array
+    lazy_programs: Array
+    by_ranges: Array
+    scratch: Array
+    writes_ptr: Array
+    writes: Array
+    writes_edges: Array
+    sizes: Array
+    buffer: Array
+    width: Array
+    most_scratch: int
+    zero_elements: int
+
+
+class _TableDraft(NamedTuple):
+    """A launch table while it is made.
+
+    Attributes:
+        table, listed: with room for the most there may be; counts: see LAUNCHES.
+        program_of, run_lo: of runs of rows with the same program: the program, and the first row;
+            starts, ends: of the runs of one program.
+    """
+
+    table: Array
+    listed: Array
+    counts: Array
+    program_of: Array
+    run_lo: Array
+    starts: Array
+    ends: Array
+
+
+def build_table(
+    schedule: tuple[Array, ...], lazy_kinds: Array, facts: ProgramFacts
+) -> tuple[Array, int, Array, Array, Array, int, int]:
+    """List the launches of a step in order, and what they need.
+
+    Args:
+        schedule: task_lo, task_kind, every_ptr and order.
+        lazy_kinds: [V] in the user's order.
+    Returns: the table; how many launches are forward; the rows of launches that take a list; the
+        first and end row of each tensor; the most scratch, and the most rows or edges, of one
+        launch.
+    """
+    task_lo, task_kind, edge_ptr, order = schedule
+    path_programs, lazy_programs = facts.path_programs, facts.lazy_programs
+    by_ranges = facts.by_ranges
+    tasks, vertices, programs = len(task_kind), len(order), len(by_ranges)
+    chunk = np.empty(programs, np.int64)
+    ranges = 0
+    for p in range(programs):
+        chunk[p] = max(FEWEST_ROWS, facts.most_scratch // max(1, facts.scratch[p, 0]))
+        ranges += vertices if by_ranges[p] else 1 + vertices // chunk[p]
+    draft = _TableDraft(
+        np.empty((2 * tasks + ranges + 1, COLUMNS), np.int64),
+        np.empty(4 * vertices, np.int32),
+        np.zeros(2, np.int64),
+        np.empty(vertices, np.int64),
+        np.empty(vertices + 1, np.int32),
+        np.empty(vertices, np.int32),
+        np.empty(vertices, np.int32),
+    )
+    cut = by_ranges, chunk, edge_ptr
+    row_kind, row_lo = np.empty(vertices, task_kind.dtype), np.empty(vertices + 1, task_lo.dtype)
+    runs = 0  # of rows of one lazy kind
+    for r in range(vertices):
+        kind = lazy_kinds[order[r]]
+        if runs == 0 or row_kind[runs - 1] != kind:
+            row_kind[runs], row_lo[runs] = kind, r
+            runs += 1
+    row_lo[runs] = vertices
+    bounds = _bounds_of_layers(task_kind, facts.layers)
+    for layer in range(len(bounds) - 1):
+        between = bounds[layer], bounds[layer + 1]
+        _launch_all(path_programs[0], between, (task_kind, task_lo), cut, draft)
+        _launch_tasks(path_programs[1], False, between, schedule, draft)
+    rows = 0, runs
+    _launch_all(lazy_programs[0], rows, (row_kind, row_lo), cut, draft)
+    forward = draft.counts[LAUNCHES]
+    _launch_all(lazy_programs[1], rows, (row_kind, row_lo), cut, draft)
+    for layer in range(len(bounds) - 2, -1, -1):
+        between = bounds[layer], bounds[layer + 1]
+        _launch_tasks(path_programs[2], True, between, schedule, draft)
+        _launch_all(path_programs[3], between, (task_kind, task_lo), cut, draft)
+    table = draft.table[: draft.counts[LAUNCHES]]
+    first_row, end_row, scratch, most = _extents(table, edge_ptr, facts)
+    listed = draft.listed[: draft.counts[LISTED]]
+    return table, forward, listed, first_row, end_row, scratch, most
+
+
+def _bounds_of_layers(task_kind: Array, layers: Array) -> Array:
+    """Return [layers + 1] the first task of each layer that has some, and how many tasks there are.
+
+    Tasks come layer by layer.
+    """
+    bounds = np.zeros(len(task_kind) + 1, np.int64)
+    found = 0
+    for t in range(len(task_kind)):
+        if found == 0 or layers[task_kind[t]] != layers[task_kind[t - 1]]:
+            bounds[found] = t
+            found += 1
+    bounds[found] = len(task_kind)
+    return bounds[: found + 1]
+
+
+def _launch_tasks(
+    programs: Array,
+    backward: bool,
+    between: tuple[int, int],
+    schedule: tuple[Array, ...],
+    draft: _TableDraft,
+) -> None:
+    """Launch the program of each task of a layer.
+
+    Args:
+        programs: by kind; backward: the last task comes first.
+        between: the first task, and the first after them.
+    """
+    task_lo, task_kind, edge_ptr, _ = schedule
+    first, end = between
+    for k in range(end - first):
+        t = end - 1 - k if backward else first + k
+        p = programs[task_kind[t]]
+        if p >= 0:
+            _launch(draft, p, task_lo[t], task_lo[t + 1], edge_ptr)
+
+
+def _launch_all(
+    programs: Array,
+    between: tuple[int, int],
+    kinds: tuple[Array, Array],
+    cut: Any,
+    draft: _TableDraft,
+) -> None:
+    """Launch each program of a stage over all its rows, in the order of their first rows.
+
+    Their numbers are no order: they say which kinds other batches had, and sums go by launches.
+
+    Args:
+        programs: by kind; kinds: of tasks, or of rows, and the first row of each; between: the
+            first of these, and the first after them.
+        cut: which programs take no list, the most rows of a launch of each, and edge_ptr.
+    """
+    kind, first_row = kinds
+    runs = 0
+    for t in range(between[0], between[1]):
+        p = programs[kind[t]]
+        if runs == 0 or draft.program_of[runs - 1] != p:
+            draft.program_of[runs] = p
+            draft.run_lo[runs] = first_row[t]
+            runs += 1
+    draft.run_lo[runs] = first_row[between[1]]
+    by_ranges, chunk, edge_ptr = cut
+    starts, ends = draft.starts, draft.ends
+    for first in range(runs):
+        p, found = draft.program_of[first], 0
+        if p < 0:
+            continue
+        for k in range(first, runs):
+            if draft.program_of[k] == p:
+                starts[found] = draft.run_lo[k]
+                ends[found] = draft.run_lo[k + 1]
+                draft.program_of[k] = -1
+                found += 1
+        if by_ranges[p]:
+            for k in range(found):
+                _launch(draft, p, starts[k], ends[k], edge_ptr)
+        elif found == 1:
+            each = _even(ends[0] - starts[0], chunk[p])
+            for lo in range(starts[0], ends[0], each):
+                _launch(draft, p, lo, min(lo + each, ends[0]), edge_ptr)
+        else:
+            _launch_list(draft, p, found, chunk[p])
+
+
+def _even(count: Any, most: Any) -> Any:
+    """Return the rows of a launch, where so many are cut into as few as may be."""
+    launches = max(1, (count + most - 1) // most)
+    return max(1, (count + launches - 1) // launches)
+
+
+def _launch_list(draft: _TableDraft, program: int, runs: int, chunk: int) -> None:
+    """Launch a program over the rows of some runs, as a list."""
+    table, counts = draft.table, draft.counts
+    used = counts[LISTED]
+    for k in range(runs):
+        for r in range(draft.starts[k], draft.ends[k]):
+            draft.listed[counts[LISTED]] = r
+            counts[LISTED] += 1
+    each = _even(counts[LISTED] - used, chunk)
+    for at in range(used, counts[LISTED], each):
+        c = counts[LAUNCHES]
+        table[c] = 0
+        table[c, 0] = program
+        table[c, 1] = min(each, counts[LISTED] - at)
+        table[c, 2] = -1
+        table[c, 3] = at
+        counts[LAUNCHES] += 1
+
+
+def _launch(draft: _TableDraft, program: int, lo: int, hi: int, edge_ptr: Array) -> None:
+    table, count = draft.table, draft.counts[LAUNCHES]
+    table[count, 0] = program
+    table[count, 1] = hi - lo
+    table[count, 2] = lo
+    table[count, 3] = 0
+    table[count, 4] = edge_ptr[hi] - edge_ptr[lo]
+    table[count, 5] = edge_ptr[lo]
+    draft.counts[LAUNCHES] += 1
+
+
+def _extents(table: Array, edge_ptr: Array, facts: ProgramFacts) -> tuple[Array, Array, Any, Any]:
+    """Return the last four of what `build_table` returns."""
+    scratch, writes_ptr, writes_edges = facts.scratch, facts.writes_ptr, facts.writes_edges
+    vertices, edges = len(edge_ptr) - 1, edge_ptr[-1]
+    first_row = np.empty(len(writes_edges), np.int64)
+    end_row = np.zeros(len(writes_edges), np.int64)
+    for x in range(len(writes_edges)):
+        first_row[x] = NO_ROW
+    most_scratch, most = 0, 0
+    for c in range(len(table)):
+        p, n, lo, m = table[c, 0], table[c, 1], table[c, 2], table[c, 4]
+        most_scratch = max(most_scratch, temporaries(scratch[p], n, m))
+        most = max(most, n, m)
+        for w in range(writes_ptr[p], writes_ptr[p + 1]):
+            x = facts.writes[w]
+            if writes_edges[x]:
+                first_row[x] = 0
+                end_row[x] = edges
+            elif lo < 0:
+                first_row[x] = 0
+                end_row[x] = vertices
+            else:
+                first_row[x] = min(first_row[x], lo)
+                end_row[x] = max(end_row[x], lo + n)
+    return first_row, end_row, most_scratch, most
 
 
 class Known:
@@ -178,8 +438,8 @@ class Known:
         return came
 
 
-class Recent(Generic[T]):
-    """A mapping that lets go of what was not asked for the longest.
+class Recent(OrderedDict[Hashable, T]):
+    """A mapping that lets go of what was not asked for the longest: it comes first.
 
     Args:
         most: entries; most_size: of all together.
@@ -189,33 +449,20 @@ class Recent(Generic[T]):
     """
 
     def __init__(self, most: int, most_size: int) -> None:
+        super().__init__()
         self.most, self.most_size = most, most_size
-        self._held: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
-        self._size = 0
+        self._sizes: dict[Hashable, int] = {}
         self.known = Known(most)
 
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def find(self, key: Hashable) -> T | None:
-        """Return what is held for a key; None, where nothing is."""
-        found = self._held.get(key)
-        if found is None:
-            return None
-        self._held.move_to_end(key)
-        return found[0]
-
-    def keep(self, key: Hashable, value: T, size: int = 1) -> list[T]:
-        """Hold something for a key, in place of what was held before; return what was let go."""
-        gone = [self._held.pop(key)] if key in self._held else []
-        self._held[key] = value, size
-        self._size += size - sum([each for _, each in gone])
-        while len(self._held) > self.most or self._size > self.most_size:
-            gone.append(self._held.popitem(last=False)[1])
-            self._size -= gone[-1][1]
-        return [each for each, _ in gone]
+    def keep(self, key: Hashable, value: T, size: int) -> None:
+        """Hold something for a key, in place of what was held before."""
+        self[key], self._sizes[key] = value, size
+        self.move_to_end(key)
+        while len(self) > self.most or sum(self._sizes.values()) > self.most_size:
+            gone, _ = self.popitem(last=False)
+            del self._sizes[gone]
 
     def clear(self) -> None:
         """Forget all."""
-        self._held.clear()
-        self._size = 0
+        super().clear()
+        self._sizes.clear()

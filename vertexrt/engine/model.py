@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.batched import Run
-from vertexrt.engine.choose import Chooser, ways_for, work_of
+from vertexrt.engine.choose import Chooser, Tuner, ways_for, work_of
 from vertexrt.engine.graph_facts import (
     GraphFacts,
     find_facts,
@@ -32,7 +32,6 @@ from vertexrt.engine.kinds import find_kinds, meet_kinds, take_kinds
 from vertexrt.engine.layouts import BatchLayout, Recent, lay_out
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.trace import Timeline
-from vertexrt.engine.tune import Tuner
 from vertexrt.engine.variant import (
     CompileOptions,
     Use,
@@ -90,8 +89,11 @@ def prepare(
         key = structure_key(batch)
     elif not reader.reads_integers:  # words never come again alike
         key = numbers_key(batch)
-    layout = None if key is None else variant.layouts.find(key)
-    structure = None if layout is None else layout.structure
+    layout = None if key is None else variant.layouts.get(key)
+    structure = None
+    if layout is not None:
+        variant.layouts.move_to_end(key)
+        structure = layout.structure
     inputs = read_inputs(reader, batch, dtype, structure=structure)
     if layout is None or not is_within(inputs.index, reader.used, reader.bounds):
         if variant.loaded is None:
@@ -282,8 +284,12 @@ class CompiledModel:
         with self._preparing:
             if self.tuner is not None or self.timeline is not None:
                 return None
-            kept = self.kept.find((use, form.numbers))
-            return kept if kept is not None and kept.ready is kept.variant.loaded else None
+            key = use, form.numbers
+            kept = self.kept.get(key)
+            if kept is None or kept.ready is not kept.variant.loaded:
+                return None
+            self.kept.move_to_end(key)
+            return kept
 
     def prepare_share(self, use: Use, share: Share, merge: bool = True) -> list[Run]:
         """Schedule a share of a batch as if it were one; its vertices keep their numbers."""

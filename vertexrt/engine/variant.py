@@ -16,8 +16,13 @@ import numpy.typing as npt
 
 from vertexrt.config import config
 from vertexrt.engine.inputs import Reader, make_reader
-from vertexrt.engine.launches import ProgramFacts
-from vertexrt.engine.layouts import MOST_LAYOUTS, MOST_VERTICES, BatchLayout, Recent
+from vertexrt.engine.layouts import (
+    MOST_LAYOUTS,
+    MOST_VERTICES,
+    BatchLayout,
+    ProgramFacts,
+    Recent,
+)
 from vertexrt.ir.autodiff import differentiate
 from vertexrt.ir.layers import chain_slot, with_layers
 from vertexrt.ir.ops import OPS

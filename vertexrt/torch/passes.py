@@ -321,9 +321,10 @@ class Pass:
         key = "feeds", names
         kept = bound.model.kept_run(use, graphs.form)
         feeds: Feeds | None = None if kept is None or kept.kept is None else kept.kept.get(key)
-        run = None if feeds is None else feeds.run_of(graphs, pulls, bound.results.lend)
-        if feeds is not None and run is not None:
-            return feeds.batch, [run], run.inputs.floats
+        if kept is not None and feeds is not None:
+            run = feeds.run_of(kept, graphs, pulls, bound.results.lend)
+            if run is not None:
+                return feeds.batch, [run], run.inputs.floats
         batch, found = graphs, {}
         for name, tensor in zip(names, pulls, strict=True):
             own, rows = pulls_of(graphs).get(name), tensor.detach()
@@ -335,7 +336,7 @@ class Pass:
         runs = bound.model.prepare(use, batch)
         if runs[0].kept is not None and batch.form is graphs.form:
             feeds = Feeds(runs[0], graphs, batch, names)
-            run = feeds.run_of(graphs, pulls, bound.results.lend)
+            run = feeds.run_of(runs[0], graphs, pulls, bound.results.lend)
             if run is not None and feeds.holds <= MOST_HELD:
                 runs[0].kept[key] = feeds
                 return feeds.batch, [run], run.inputs.floats

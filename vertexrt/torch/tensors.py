@@ -92,15 +92,17 @@ class Feeds:
                 self._floats[number] = None
             elif reader.is_used[k]:
                 self._graphs = weakref.ref(graphs)
-        self._dtype, self._run = run.inputs.no_reals.dtype, run.bare()
+        self._dtype = run.inputs.no_reals.dtype
         self.holds = sum([given.nbytes for given in self._floats if given is not None])
         self.batch = with_values(batch, shapes, {}, batch.form)
 
     def run_of(
-        self, graphs: GraphBatch, given: Sequence[Tensor], lend: Callable[[Tensor], Any]
+        self, run: Run, graphs: GraphBatch, given: Sequence[Tensor], lend: Callable[[Tensor], Any]
     ) -> Run | None:
         """Return the run of a batch of the form, which reads tensors.
 
+        Args:
+            run: that is kept, which has these feeds.
         Returns: None, where it has to be prepared like a batch that is new, which copies what
             kernels cannot read, or says what is wrong.
         """
@@ -114,7 +116,7 @@ class Feeds:
             if not tensor.is_contiguous() or tensor.data_ptr() % ALIGNED:
                 return None
             floats[number] = lend(tensor.detach())
-        return self._run.with_floats(self.batch, tuple(floats))
+        return run.with_floats(self.batch, tuple(floats))
 
 
 class WaysBack(NamedTuple):

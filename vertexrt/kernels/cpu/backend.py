@@ -12,6 +12,7 @@ The processors of one group share `counters`: the error record, then the counter
 from __future__ import annotations
 
 import functools
+import struct
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -27,10 +28,9 @@ from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.backend import TIMED, Processors, ScriptRun
 from vertexrt.kernels.cpu.choose_products import ANY_ROWS, decide
-from vertexrt.kernels.cpu.context import Contexts
 from vertexrt.kernels.cpu.costs import HostCosts
 from vertexrt.kernels.cpu.products import library_of
-from vertexrt.kernels.cpu.render import render
+from vertexrt.kernels.cpu.render import Field, render
 from vertexrt.kernels.cpu.update import apply_update
 from vertexrt.kernels.layout import Array, Binding, Buffers
 from vertexrt.lower.kernel import KernelIR, MatrixProduct, Outer
@@ -111,7 +111,7 @@ def run_table(table: Array, tasks: Array, temporary: int, context: Array) -> Non
     """Call the task programs of a launch table.
 
     Args:
-        tasks: their addresses; temporary: where temporaries start; context: of `Contexts`.
+        tasks: their addresses; temporary: where temporaries start; context: of `context_of`.
     """
     for t in range(len(table)):
         program, rows, first, listed, edges, first_edge = table[t]
@@ -191,6 +191,11 @@ def cycles_per_second() -> float:
     return max(found)
 
 
+def _address(array: Array) -> int:
+    found: int = array.__array_interface__["data"][0] if array.size else 0  # which nothing reads
+    return found
+
+
 class LoadedKernels:
     """Kernels of task programs, compiled or found in the cache.
 
@@ -200,7 +205,6 @@ class LoadedKernels:
         scratch: what `Executable.scratch` says.
         code: of all; addresses: int64. Equal kernels are one.
         blas_above: of `HostExecutable`.
-        contexts: makes what they read of a minibatch.
     """
 
     def __init__(self, kernels: Sequence[KernelIR], dtype: np.dtype[Any], products: str) -> None:
@@ -208,7 +212,9 @@ class LoadedKernels:
         if config().check:
             kernels = [verify(kernel) for kernel in kernels]
         self.scratch = [kernel.needs for kernel in kernels]
-        self.contexts = Contexts()
+        # An array takes 1 us to say where it lies, and some are the same each time.
+        nothing = np.zeros(0)
+        self._last = [(nothing, _address(nothing))] * (Field.FLOATS - Field.ROWS)
         self.code, self.blas_above = [], ANY_ROWS
         with notes.compiling("kernels"):
             for each in kernels:
@@ -223,13 +229,54 @@ class LoadedKernels:
                 self.code.append(load(text, [NAME], called, unroll=False))
         self.addresses: Array = np.array([code[NAME] for code in self.code], np.int64)
 
+    def context_of(self, b: Buffers) -> Array:
+        """Return what kernels read of a minibatch, whose arrays must stay as long as it is used.
+
+        It is made once for buffers; scale, seed and reals may be others then.
+
+        Returns: int64; its first elements are those of `Field`, then come lists of addresses.
+        """
+        kept = b.kept
+        if kept is not None:
+            kept[Field.SCALE] = struct.unpack("q", struct.pack("d", b.loss_scale))[0]
+            kept[Field.SEED] = b.random_seed
+            for k, array in enumerate((*b.floats, *b.d_pushes), len(Field)):
+                kept[k] = _address(array)
+            return kept
+        s = b.schedule
+        order, _, _, _, *others = s.begins
+        indices = _address(s.indices)
+        *fields, every_ptr, edge_order, relation_ptr, above_edge = [
+            indices + s.indices.itemsize * begin for begin in (order, *others)
+        ]
+        arrays = (
+            b.rows, b.arena, b.base, b.params, b.gradients, b.param_at, s.weight, b.user_vertex,
+            b.user_edge, b.ints, b.float_index,
+        )  # fmt: skip
+        last = self._last
+        for k, array in enumerate(arrays):
+            known = last[k]
+            if known[0] is not array:
+                last[k] = known = (array, _address(array))
+            fields.append(known[1])
+        lists = [_address(array) for array in (*b.floats, *b.d_pushes)]
+        bits = struct.unpack("q", struct.pack("d", b.loss_scale))[0]
+        fields += [0, 0, b.ints.shape[1], bits, b.random_seed, every_ptr, edge_order, relation_ptr]
+        fields += [above_edge, *lists]
+        found = np.array(fields, np.int64)
+        begin = _address(found) + found.itemsize * len(Field)
+        found[Field.FLOATS] = begin
+        found[Field.SEEDS] = begin + found.itemsize * len(b.floats)
+        b.kept = found
+        return found
+
 
 class CpuExecutable(LoadedKernels):
     """Compiled task programs, and the driver that calls them."""
 
     def run(self, table: npt.NDArray[np.int64], buffers: Buffers) -> None:
         """Run the launches of a table in one compiled call."""
-        tasks, context = self.addresses, self.contexts.of(buffers)
+        tasks, context = self.addresses, self.context_of(buffers)
         run_table(np.ascontiguousarray(table), tasks, buffers.temporary, context)
 
 
@@ -250,7 +297,7 @@ class CpuProcessors(LoadedKernels):
         """Run the script of one processor; see `Processors`."""
         limit = int(self.seconds * cycles_per_second()) if run.parts > 1 else 0
         programs = self.addresses, self._first
-        memory = run.temporary, self.contexts.of(run.buffers)
+        memory = run.temporary, self.context_of(run.buffers)
         member = Member(run.part, run.parts, limit)
         follow(run.script, run.counters, member, run.times, programs, memory, system())
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from enum import IntEnum
 from functools import partial
 
 from vertexrt.ir.expressions import translate
 from vertexrt.ir.program import ABOVE
 from vertexrt.kernels.cpu.arithmetic import Arithmetic, draw
-from vertexrt.kernels.cpu.context import TYPES, Field
 from vertexrt.kernels.layout import PAD
 from vertexrt.lower.kernel import (
     FIRST,
@@ -55,6 +55,30 @@ FUNCTION, ROW, EDGE = range(3)  # scopes of `once`
 # A task program's function; `segment`, `part` and `parts` are for processors that share it.
 ARGUMENTS = "segment part parts n lo at m elo temporary ptr*context"
 NONE = Register("ptr", "@none", "index")
+
+# What kernels read of a minibatch, their context: positions in an array of int64. Addresses of
+# arrays; of arrays of addresses (FLOATS, SEEDS); how many vertices there are, the bits of a float64
+# (SCALE), and 32 bits (SEED).
+Field = IntEnum(
+    "Field",
+    "ORDER EDGE_PTR CHILD_ROW EDGE_ROW PARENT_PTR PARENT_EDGE ROWS ARENA OFFSETS PARAMS GRADIENTS "
+    "PARAM_AT WEIGHT USER_VERTEX USER_EDGE INTS FLOAT_INDEX FLOATS SEEDS VERTICES SCALE SEED "
+    "EVERY_PTR EDGE_ORDER RELATION_PTR ABOVE_EDGE",
+    start=0,
+)
+
+
+# What the arrays are of that are not of indices; "" for reals.
+TYPES = {
+    Field.ARENA: "",
+    Field.PARAMS: "",
+    Field.GRADIENTS: "",
+    Field.WEIGHT: "",
+    Field.OFFSETS: "i64",
+    Field.PARAM_AT: "i64",
+    Field.FLOATS: "ptr",
+    Field.SEEDS: "ptr",
+}
 
 
 def render(kernel: KernelIR, real: str, name: str) -> str:

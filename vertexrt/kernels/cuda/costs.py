@@ -41,7 +41,7 @@ BACK = 0.95  # backward to forward
 FINISH = 175e-6  # gradients and the update
 
 # The same by the batched engine: launch by launch, and where one graph of CUDA replays them
-# (`replays.py`); fitted by hand to steps and evaluations of Tree-FC (`tree_fc_h100.txt`).
+# (`ready_runs.py`); fitted by hand to steps and evaluations of Tree-FC (`tree_fc_h100.txt`).
 LAUNCHES = 2  # in addition to the products
 READ = 1.9e-12  # an element of a weight
 LAUNCH, STEP, FINISH_APART = 4e-6, 57e-6, 114e-6

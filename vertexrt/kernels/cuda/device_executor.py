@@ -47,10 +47,16 @@ from vertexrt.kernels.cuda.device_group import DeviceGroup, DeviceGroups
 from vertexrt.kernels.cuda.device_results import leave
 from vertexrt.kernels.cuda.flights import Commit, Flight, Flights, Landing
 from vertexrt.kernels.cuda.group_steps import GroupSteps
-from vertexrt.kernels.cuda.kept_uploads import PLANNED, KeptUploads
 from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch
-from vertexrt.kernels.cuda.ready_runs import launch_watched, ready_scripts, ready_table
-from vertexrt.kernels.cuda.replays import Replays
+from vertexrt.kernels.cuda.ready_runs import (
+    PLANNED,
+    change,
+    keep_upload,
+    launch_watched,
+    ready_again,
+    ready_scripts,
+    ready_table,
+)
 from vertexrt.kernels.cuda.session import DeviceArena, Session
 from vertexrt.kernels.cuda.step_end import (
     NORM,
@@ -82,8 +88,7 @@ class CudaExecutor:
         streams = model.passes.streams
         self.branches = Branches(self.session, streams) if streams > 1 else None
         self.persistent_launch = PersistentLaunch(self.session)
-        self.uploads, self._given = KeptUploads(self.session), GivenResults(device)
-        self.replays = Replays(self.session) if model.passes.replay else None
+        self._given = GivenResults(device)
         self.copies = Copies(self.session, store)
         self._groups, self._group_steps = DeviceGroups(device), GroupSteps(self)
         self.flights = Flights(self)
@@ -171,7 +176,7 @@ class CudaExecutor:
         self.failures.append(self.persistent_launch.failure())
         self.session.forgive()
         self.persistent_launch.clear_counters()
-        self.uploads.clear()
+        self.session.memory.era += 1
         self._gradients_left = True
         raise self.failures[-1]
 
@@ -237,7 +242,7 @@ class CudaExecutor:
 
         def launch(new: Sequence[int], seed: int) -> Pushed:
             if new:
-                self.uploads.change(run, new)
+                change(run, new)
             part, before = run.forward(seed), session.arena
             try:
                 session.arena = arena
@@ -245,7 +250,6 @@ class CudaExecutor:
             finally:
                 session.arena = before
 
-        weakref.finalize(launch, self.uploads.forget, id(run.kept)).atexit = False
         return launch
 
     def before_launch(self, stream: int | None = None) -> None:
@@ -333,9 +337,7 @@ class CudaExecutor:
         session, left = self.session, self._gradients_left
         if self._launching:  # an exception has ended the last one, nobody knows where
             session.memory.synchronize()
-            self.uploads.clear()
-            if self.replays is not None:
-                self.replays.clear()
+            session.memory.era += 1
         self._launching = self._gradients_left = True
         if part.to.gradients:
             session.device.clear(part.to.gradients, session.gradients.size)
@@ -350,7 +352,7 @@ class CudaExecutor:
         if self.model.timeline is not None and run.ready.executable is None:
             slot = launch_watched(self.persistent_launch, self.model.timeline, run, part, ending)
         else:
-            ready = self.ready(run, part, ending, self.replays)
+            ready = self.ready(run, part, ending)
             ready.launch(part)
             slot = ready.slot
         if ending is not None:
@@ -360,25 +362,19 @@ class CudaExecutor:
         self._gradients_left, self._launching = left, False
         return slot
 
-    def ready(
-        self,
-        run: Run,
-        part: Part,
-        ending: StepEnd | None = None,
-        replays: Replays | None = None,
-    ) -> ReadyRun:
-        """Upload what a part of a run reads; return what launches it: once, where `replays` may."""
-        keeps = run.kept is not None and ending is None
-        found = self.uploads.ready(run, part) if keeps else None
+    def ready(self, run: Run, part: Part, ending: StepEnd | None = None) -> ReadyRun:
+        """Upload what a part of a run reads; return what launches it: once, if it is not kept."""
+        session, keeps = self.session, run.kept is not None and ending is None
+        found = ready_again(session, run, part) if keeps else None
         if found is not None:
             return found
         if run.ready.executable is None:
             made = ready_scripts(self.persistent_launch, run, part, ending)
         else:
-            once = replays if run.kept is None else None
-            made = ready_table(self.session, run, part, ending, self.branches, once)
+            replays = self.model.passes.replay and run.kept is None
+            made = ready_table(session, run, part, ending, self.branches, replays)
         if keeps:
-            self.uploads.take(run, part, made)
+            keep_upload(session, run, part, made)
         return made
 
     def step(self, call: Request) -> Loss:

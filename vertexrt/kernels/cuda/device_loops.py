@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.launches import ProgramFacts
-from vertexrt.engine.layouts import lay_out
+from vertexrt.engine.layouts import ProgramFacts, lay_out
 from vertexrt.graph.digest import FACTORS, STARTS, hash_graphs
 from vertexrt.kernels.cuda.device_scripts import UNKNOWN, Chosen, LaidOut, OfKernel, write_all
 from vertexrt.kernels.cuda.pack import Arrays, Places, pack

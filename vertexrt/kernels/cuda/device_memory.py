@@ -32,11 +32,16 @@ class DeviceMemory:
     Attributes:
         before_waiting: called before everything asked for is waited for without a limit: what may
             never come is to be waited for with one.
+        kept: bytes that belong to runs and layouts which are kept; gone: those of runs and layouts
+            that were let go, which launches under way may read.
+        era: what was kept in an earlier one is of no use.
     """
 
     def __init__(self, device: Device, poisons: bool) -> None:
         self.device, self.poisons = device, poisons
         self.before_waiting: Callable[[], None] = _wait_for_nothing
+        self.kept = self.era = 0
+        self.gone: list[Any] = []
         self._copied: list[Array] = []  # pinned memory that may be copied from or to at this time
 
     def take(self, size: int, what: str, action: str = SMALLER_BATCHES) -> Allocation:

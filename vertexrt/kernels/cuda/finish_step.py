@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.batched import Destination, Part, Run, start_of
+from vertexrt.engine.batched import Destination, Part, Run
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import (
@@ -23,6 +23,7 @@ from vertexrt.kernels.cuda.step_end import (
     pack_finish,
     pack_store,
 )
+from vertexrt.scheduler.rows import ORDER
 
 Int64 = npt.NDArray[np.int64]
 
@@ -158,6 +159,7 @@ def leave_results(
         words: of the run; addresses: of `Session.stage`.
     """
     last = Destination(), 0, 1.0, list[bytes]()
+    layout, numbers = run.layout, run.variant.table.numbers  # a kept run keeps the function
 
     def launches_of(part: Part) -> list[bytes]:
         nonlocal last
@@ -167,9 +169,9 @@ def leave_results(
         found: list[bytes] = []
         if to.loss or to.packed is not None:
             losses = LOSSES.pack(
-                arena + start_of(run, ("push", "loss")) * real,
-                int(words[WEIGHT]) if len(run.layout.weight) else 0,
-                run.num_rows,
+                arena + int(layout.plan.base[numbers["push", "loss"]]) * real,
+                int(words[WEIGHT]) if len(layout.weight) else 0,
+                int(layout.extents[ORDER, 1]),
                 part.loss_scale,
             )
             if to.loss:

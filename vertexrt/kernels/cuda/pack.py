@@ -1,7 +1,7 @@
 """The compiled loop that packs a minibatch for its upload, and says where everything will lie.
 
 What batches of one layout have in common comes first, so that it need not go up again, and then
-what has the same size in all of them, so that it lies in the same places (`replays.py`). What
+what has the same size in all of them, so that it lies in the same places (`ready_runs.py`). What
 batches look up comes last.
 """
 

@@ -219,8 +219,7 @@ class PersistentLaunch:
         arguments = LaunchStruct(orders, *inside, words.data)
         job = arguments.words
         own = job[len(job) - len(words) :]
-        lasting = run if run.kept is None else run.bare()
-        leave = leave_results(session, lasting, own, addresses)
+        leave = leave_results(session, run, own, addresses)
         held = self._temporaries, self._counters, self._spill, session.zero
         kernel = self._kernel(executable, path, arguments)
         apart = self._apart(executable, run.layout.table[part.launches], written, own)

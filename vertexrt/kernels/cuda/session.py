@@ -185,6 +185,9 @@ class Session:
 
     def uploaded(self, slot: UploadSlot) -> UploadSlot:
         """Note that all was asked for which reads or fills a slot; return it."""
+        if self.memory.gone:
+            gone, self.memory.gone = self.memory.gone, []
+            slot.gone += gone
         slot.event = self.device.record(slot.event)
         slot.open = False
         return slot

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.batched import Run, start_of
+from vertexrt.engine.batched import Run
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.update import Touched, Update, updated_ranges
@@ -138,5 +138,6 @@ def end_of(
 
 def ending_of(model: CompiledModel, run: Run, update: Update, scale: float) -> StepEnd:
     """Return how a step ends with an update, and with the loss of a run times a scale."""
-    loss = start_of(run, ("push", "loss")), run.num_rows, bool(len(run.layout.weight)), scale
+    start = int(run.layout.plan.base[run.variant.table.numbers["push", "loss"]])
+    loss = start, run.num_rows, bool(len(run.layout.weight)), scale
     return end_of(model.store, update, model.touched(run), loss)

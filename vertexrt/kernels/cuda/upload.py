@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from vertexrt.engine.batched import Part
-from vertexrt.engine.layouts import Recent
-from vertexrt.kernels.cuda.device import Allocation, Device, address_of
+from vertexrt.kernels.cuda.device import Allocation, address_of
 from vertexrt.kernels.cuda.device_memory import DeviceMemory
 from vertexrt.kernels.cuda.step_end import FOUND
 
 Array = np.ndarray[Any, Any]
 
 SLOTS = 2
-T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -35,25 +32,35 @@ class UploadSlot:
     open: bool = False  # unless an upload left it for a run that did not get as far as its event
     reader: Callable[[], object] | None = None  # copies results before the slot is used again
     there: int = 0  # as of `UploadRoom`: nothing
+    gone: list[UploadRoom] = field(default_factory=list)  # what that run is the last to read
 
 
 @dataclass(slots=True)
 class UploadRoom:
-    """Where uploads of one layout lie on the device: of those that leave from one buffer.
+    """Memory of a device for uploads of a run or a layout that is kept, with which it goes.
 
     Attributes:
-        there: bytes at its beginning that are the same in all of them, once one has gone up.
+        there: bytes at its beginning that are the same in all uploads, once one has gone up.
+        era: of `DeviceMemory`, when it was made.
     """
 
     of: DeviceMemory
     memory: Allocation = field(default_factory=lambda: Allocation(0, 0, None), init=False)
     there: int = field(default=0, init=False)
+    era: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.era = self.of.era
+
+    def __del__(self) -> None:
+        self.of.gone.append(self)  # launches that read it may be under way: until they are over
 
     def grow(self, size: int) -> None:
         """Take memory of at least a size, when nothing reads the one until now."""
         self.of.device.follow_caller()  # its work may still read the memory that is taken now
-        self.there = 0
+        self.there, before = 0, self.memory.size
         self.memory = self.of.grown(self.memory, size)
+        self.of.kept += self.memory.size - before
 
 
 @dataclass(slots=True)
@@ -107,6 +114,8 @@ class UploadBuffers:
             slot.open = False
         elif slot.event is not None:
             self.device.wait(slot.event)
+        while slot.gone:
+            self.memory.kept -= slot.gone.pop().memory.size
         return slot
 
     def make_room(self, slot: UploadSlot, room: UploadRoom | None, size: int) -> None:
@@ -121,28 +130,3 @@ class UploadBuffers:
         self.memory.synchronize()
         slot.memory = self.memory.take(size * 3 // 2, "the indices of a batch")
         slot.pinned = self.device.pinned(size * 3 // 2)
-
-
-class RecentUploads(Recent[T]):
-    """What was used last of what has memory of its own, freed when launches that read it are done.
-
-    Args:
-        most: how many; most_bytes: of all.
-    """
-
-    def __init__(self, device: Device, most: int, most_bytes: int) -> None:
-        super().__init__(most, most_bytes)
-        self._device = device
-        self._leaving: deque[tuple[Any, T]] = deque()  # with what comes after their use
-
-    def hold(self, key: Hashable, value: T, size: int) -> None:
-        """Hold something of so many bytes."""
-        for gone in self.keep(key, value, size):
-            self._leaving.append((self._device.record(), gone))
-        while self._leaving and self._device.has_come(self._leaving[0][0]):
-            self._leaving.popleft()
-
-    def clear(self) -> None:
-        """Forget all, when nothing runs."""
-        super().clear()
-        self._leaving.clear()
