@@ -1,7 +1,7 @@
 """Generated graphs to learn from: logic circuits, signal probabilities, complete trees.
 
-A function makes the graphs of each split, what numbers their words, the number of classes, and a
-description. The same seed gives the same graphs.
+A function makes the graphs of each split, what numbers their words, and a description. The same
+seed gives the same graphs.
 """
 
 from collections.abc import Callable
@@ -10,9 +10,10 @@ import numpy as np
 
 from vertexrt.data.dataset import UNKNOWN, Vocabulary
 from vertexrt.data.edges import pairs, same
-from vertexrt.data.text_formats import Made
 from vertexrt.data.typed import stacked
 from vertexrt.graph import GraphBatch, InputGraph, Rows
+
+Made = tuple[dict[str, GraphBatch], dict[str, Vocabulary], str]
 
 LOGIC_INPUTS, LOGIC_GATES = 4, 12
 
@@ -26,7 +27,7 @@ GATE: dict[str, Callable[..., bool]] = {
 WORDS = ("false", "true", *GATE)
 
 
-def logic(seed: int, *, layers: int | None = None) -> tuple[Made, str]:
+def logic(seed: int, *, layers: int | None = None) -> Made:
     """Make logic circuits: the label of each vertex is its value.
 
     A vertex is a constant, or a gate over one or two earlier vertices, each of which may be read by
@@ -56,7 +57,7 @@ def logic(seed: int, *, layers: int | None = None) -> tuple[Made, str]:
     if layers is not None:
         splits = {split: layered_graphs(batch, layers) for split, batch in splits.items()}
     text = f"logic circuits of {LOGIC_INPUTS} constants and {LOGIC_GATES} gates"
-    return (splits, {"word": vocabulary}, 2), text
+    return splits, {"word": vocabulary}, text
 
 
 def _drawn(draw: Callable[[], InputGraph], **counts: int) -> dict[str, GraphBatch]:
@@ -87,7 +88,7 @@ _RELATIONS = [
 ]
 
 
-def circuits(seed: int) -> tuple[Made, str]:
+def circuits(seed: int) -> Made:
     """Make circuits of AND gates and inverters, with the vertex types of a `DeepGate`.
 
     Inputs are 1 half of the time, independently, so the probability that a signal is 1 is the share
@@ -112,7 +113,7 @@ def circuits(seed: int) -> tuple[Made, str]:
         return circuit_graph(kinds, below, np.array([value.mean() for value in values]))
 
     splits = _drawn(circuit, train=300, dev=60, test=60)
-    return (splits, {}, 0), f"circuits of {INPUTS} inputs and {GATES} gates"
+    return splits, {}, f"circuits of {INPUTS} inputs and {GATES} gates"
 
 
 def circuit_graph(kinds: list[str], below: list[list[int]], targets: np.ndarray) -> InputGraph:
@@ -144,7 +145,7 @@ LEAVES = 256
 LEAF_WORDS = 100
 
 
-def complete_trees(seed: int, *, leaves: int | None = None) -> tuple[Made, str]:
+def complete_trees(seed: int, *, leaves: int | None = None) -> Made:
     """Make complete binary trees for Tree-FC, the synthetic benchmark of TensorFlow Fold and Cavs.
 
     Pulls "word" (leaves only, int32, -1 elsewhere) and "target" (float32 [1] at the root): the sum
@@ -172,5 +173,4 @@ def complete_trees(seed: int, *, leaves: int | None = None) -> tuple[Made, str]:
         at_root[shape.graph_ptr[1:] - 1] = np.arange(count)
         pulls = {"word": word.ravel(), "target": Rows(target.astype(np.float32), at_root)}
         splits[split] = GraphBatch.from_arrays(shape.graph_ptr, shape.child_ptr, shape.child, pulls)
-    text = f"complete binary trees of {leaves} leaves"
-    return (splits, {"word": vocabulary}, 0), text
+    return splits, {"word": vocabulary}, f"complete binary trees of {leaves} leaves"

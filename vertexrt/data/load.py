@@ -17,6 +17,8 @@ from vertexrt.data.download import fetch
 from vertexrt.data.files import (
     WHOLE,
     AnyPath,
+    Source,
+    Text,
     expanded,
     files_of,
     read_text,
@@ -35,7 +37,6 @@ from vertexrt.data.readers import (
     read_trees,
 )
 from vertexrt.data.records import Examples, real_pulls
-from vertexrt.data.text_formats import Made
 from vertexrt.data.treebank import generate_treebank
 from vertexrt.errors import DataError, UsageError, nearest, number_of
 from vertexrt.graph import GraphBatch
@@ -55,13 +56,12 @@ class DataFormat(NamedTuple):
 
     Attributes:
         text: what the graphs are, and in which files; for people.
-        make: makes graphs of the text of each split (see `text_formats`), or, where there are no
-            files, of a seed (see `generated_graphs`); or it is a reader of one file, which takes
-            `ReadOptions`. Its options are keywords.
+        read: a reader of one file, which takes `vocabularies`, and `ReadOptions` if nothing is
+            generated for it; None where there are no files. Its options are keywords.
         endings: of the names of its files; () where it is only generated.
         what: the files hold, for the description of a data set.
-        generate: returns the text of each split for a seed, and a description; None where there is
-            no such text, and `make` is a reader.
+        generate: returns for a seed the text of each split, and a description. Where there are no
+            files, graphs (see `generated_graphs`), with options; None where there is no such data.
         inside: name of a folder that the files may lie in.
         begins: what tells a file of train of this format by its beginning; None, if nothing does.
         word, label: of a reader, what the data call the pulls "word" and "label", unless named.
@@ -69,26 +69,26 @@ class DataFormat(NamedTuple):
 
     name: str
     text: str
-    make: Callable[..., Any]
-    endings: Sequence[str] = ()
+    read: Callable[..., Examples] | None
+    endings: tuple[str, ...] = ()
     what: str = "graphs"
-    generate: Callable[[int], tuple[Mapping[str, str], str]] | None = None
+    generate: Callable[..., Any] | None = None
     inside: str = ""
-    begins: str | None = None
+    begins: str | None = ""
     word: str = ""
     label: str = ""
 
     @property
     def options(self) -> list[str]:
         """Return the names of what may be said of it besides where it is."""
-        arguments = inspect.signature(self.make).parameters.values()
+        arguments = inspect.signature(self.read or self.generate).parameters.values()
         own = [each.name for each in arguments if each.kind is each.KEYWORD_ONLY]
         return [*own, *(OF_FILES if self.endings else ()), *(OF_READERS if self.reader else ())]
 
     @property
     def reader(self) -> bool:
-        """Tell whether files are read into `Examples`; then none are generated."""
-        return bool(self.endings) and self.generate is None
+        """Tell whether it takes `ReadOptions`: there is none that is generated."""
+        return self.generate is None
 
     def folder(self, path: Path) -> Path:
         """Return the folder with the files, for the one that is named."""
@@ -98,11 +98,10 @@ class DataFormat(NamedTuple):
         """Tell whether a folder or file is of this format."""
         if self.begins is None:
             return False
-        found = [path]
         if path.is_dir():
             found = files_of(self.folder(path), self.endings, "train")
-        elif not path.name.removesuffix(".gz").endswith(tuple(self.endings)):
-            return False
+        else:
+            found = [path] if path.name.removesuffix(".gz").endswith(self.endings) else []
         if not found or not self.begins:
             return bool(found)
         return read_text(found[0]).lstrip().startswith(self.begins)
@@ -126,36 +125,6 @@ def _generated_text(seed: int) -> tuple[Mapping[str, str], str]:
     return {split: each.text for split, each in made.items()}, about
 
 
-def _read(
-    row: DataFormat,
-    files: Mapping[str, Path],
-    known: Mapping[str, Vocabulary] | None,
-    reals: Sequence[str],
-    labelled: bool,
-    given: dict[str, Any],
-) -> tuple[Made, dict[str, tuple[Any, ...]]]:
-    """Read the file of each split, the first of which numbers words, and says what is real.
-
-    Returns: the graphs, and what the data call each of them.
-    """
-    named = {ours: given.pop(ours, None) for ours in ("word", LABEL, "target")}
-    names = {named["word"] or row.word: "word", named[LABEL] or row.label: LABEL}
-    names[named["target"] or ""] = "target"
-    if not labelled:
-        answers = (named[LABEL] or row.label or LABEL, named["target"] or "target")
-        names |= dict.fromkeys(answers, "")
-    names.pop("", None)
-    reals = [*reals, *(["target"] if named["target"] else [])]
-    found: dict[str, GraphBatch] = {}
-    ids: dict[str, tuple[Any, ...]] = {}
-    for split, file in files.items():
-        found[split], known, ids[split] = row.make(
-            file, names=names, vocabularies=known, labels=[LABEL], reals=reals, **given
-        )
-        reals = sorted({*reals, *real_pulls(found[split])})
-    return (found, known or {}, 0), ids
-
-
 def _files_of(
     row: DataFormat, path: Path, splits: Sequence[str], named: Mapping[str, str]
 ) -> tuple[dict[str, Path], dict[str, float]]:
@@ -172,18 +141,15 @@ def _files_of(
     files = {split: expanded(text) for split, text in named.items() if split not in shares}
     if path.is_file():
         files["train"] = path
-        shares = {split: shares.get(split, HELD_OUT) for split in OF_FILES if split not in files}
-    else:
-        wanted = [split for split in SPLITS if split in splits or (split == "train" and shares)]
-        missing = [split for split in wanted if split not in named]
-        if missing:
-            files |= split_files(row.folder(path), row.endings, missing)
+        shares = {**{split: HELD_OUT for split in OF_FILES if split not in files}, **shares}
     shares = {split: share for split, share in shares.items() if share}
     if not {"train", *shares} & {*splits}:
-        files.pop("train", None)
         shares = {}
-    read = [split for split in SPLITS if split in files]
-    return {s: files[s] for s in read if s in splits or (s == "train" and shares)}, shares
+    wanted = [split for split in SPLITS if split in splits or (split == "train" and shares)]
+    if not path.is_file():
+        missing = [split for split in wanted if split not in named]
+        files |= split_files(row.folder(path), row.endings, missing)
+    return {split: files[split] for split in wanted if split in files}, shares
 
 
 def _divided(
@@ -227,7 +193,6 @@ FORMATS = {
             (".txt",),
             "text",
             _generated_text,
-            begins="",
         ),
         DataFormat(
             "tagged",
@@ -236,6 +201,7 @@ FORMATS = {
             (".txt", *text_formats.OF_COLUMNS),
             "tagged sentences",
             lambda seed: (generate_tagged(seed), "generated sentences"),
+            begins=None,
         ),
         DataFormat(
             "pairs",
@@ -247,23 +213,22 @@ FORMATS = {
                 generate_pairs(seed),
                 f"letters, and their reverse in upper case, seed {seed}",
             ),
+            begins=None,
         ),
-        DataFormat("logic", "logic circuits", generated_graphs.logic),
-        DataFormat("circuits", "AND gates and inverters", generated_graphs.circuits),
-        DataFormat("tree-fc", "complete binary trees", generated_graphs.complete_trees),
+        DataFormat("logic", "logic circuits", None, generate=generated_graphs.logic),
+        DataFormat("circuits", "AND gates and inverters", None, generate=generated_graphs.circuits),
+        DataFormat("tree-fc", "complete binary trees", None, generate=generated_graphs.complete_trees),
         DataFormat(
             "json-lines",
             "graphs, one a line, in one file or in train.jsonl, dev.jsonl, test.jsonl",
             read_jsonl,
             (".jsonl",),
-            begins="",
         ),
         DataFormat(
             "conllu",
             "dependency trees of CoNLL-U, in one file or in *train.conllu, *dev.conllu, ...",
             read_conllu,
             (".conllu",),
-            begins="",
             word="form",
         ),
         DataFormat(
@@ -271,7 +236,6 @@ FORMATS = {
             "sentences of a word a line with columns, in one file or in train.conll, ...",
             _conll,
             text_formats.OF_COLUMNS,
-            begins="",
             word="0",
             label="-1",
         ),
@@ -280,21 +244,18 @@ FORMATS = {
             "texts, one a row of a CSV or TSV file whose first row names columns",
             read_table,
             (".csv", ".tsv"),
-            begins="",
         ),
         DataFormat(
             "brackets",
             "trees in brackets over any lines (Penn Treebank), in one file or in train.mrg, ...",
             read_trees,
             (".mrg",),
-            begins="",
         ),
         DataFormat(
             "node-link",
             "graphs of networkx as JSON (node_link_data, or a list), or train.json, ...",
             read_node_link,
             (".json",),
-            begins="",
         ),
     )
 }
@@ -381,15 +342,16 @@ def load(
             raise UsageError.at("data", got, expected, action + nearest(split, SPLITS))
     # A path object always means a folder; joined with "." it cannot be taken for a name.
     name = data if isinstance(data, str) else os.path.join(os.curdir, data)
-    named = {split: str(given[split]) for split in OF_FILES if given.get(split) is not None}
-    given = {option: value for option, value in given.items() if option not in OF_FILES}
+    named = {split: str(given.pop(split)) for split in OF_FILES if split in given}
     path = None if generated else _path(name, row)
-    made: Made
+    found: dict[str, GraphBatch] = {}
+    known = vocabularies
     shares: dict[str, float] = {}
     ids: dict[str, tuple[Any, ...]] = {}
-    if not row.endings:
-        made, about = row.make(seed, **given)
+    if row.read is None:
+        found, known, about = row.generate(seed, **given)
     else:
+        sources: Mapping[str, Source]
         if path is None:
             if named:
                 raise UsageError.at(
@@ -398,12 +360,12 @@ def load(
                     "the splits that they have",
                     "leave it out, or name a file as data",
                 )
-            assert row.generate is not None
             texts, about = row.generate(seed)
-            sources = {split: (texts[split], f"generated {split} {format}") for split in splits}
+            sources = {split: Text(f"generated {split} {format}", texts[split]) for split in splits}
         else:
-            files, shares = _files_of(row, path, splits, named)
+            sources, shares = _files_of(row, path, splits, named)
             about = f"{row.what} from {path if row.reader else row.folder(path)}"
+            about += "".join(f"; {share:g} of train for {split}" for split, share in shares.items())
             if shares and given.get("streams", 1) != 1:
                 raise UsageError.at(
                     "data",
@@ -411,34 +373,40 @@ def load(
                     "expected files, since graphs are drawn by lot and streams go on",
                     "name them with --dev and --test",
                 )
-            about += "".join(f"; {share:g} of train for {split}" for split, share in shares.items())
-            if row.reader:
-                made, ids = _read(row, files, vocabularies, reals, labelled, given)
-            else:
-                sources = {split: (read_text(file), str(file)) for split, file in files.items()}
-        if not row.reader:
-            if vocabularies is None and "train" not in sources:
-                raise UsageError.at(
-                    "data",
-                    f"the splits {', '.join(splits)} without vocabularies",
-                    "train among them, whose words are numbered",
-                    "add it, or pass them",
-                )
-            made = row.make(sources, vocabularies, **given)
-    found, known, classes = made
-    counts = {LABEL: classes} if classes and LABEL not in known else {}
+        if row.reader:
+            called = {"word": row.word, LABEL: row.label, "target": ""}
+            called = {ours: given.pop(ours, "") or name for ours, name in called.items()}
+            names = {name: ours for ours, name in called.items() if name}
+            if not labelled:
+                names |= {called[ours] or ours: "" for ours in (LABEL, "target")}
+            reals = [*reals, *(["target"] if called["target"] else [])]
+            given |= {"names": names, "labels": [LABEL]}
+        elif vocabularies is None and "train" not in sources:
+            raise UsageError.at(
+                "data",
+                f"the splits {', '.join(splits)} without vocabularies",
+                "train among them, whose words are numbered",
+                "add it, or pass them",
+            )
+        for split, source in sources.items():  # the first numbers words, and says what is real
+            options = {"reals": reals} if row.reader else {}
+            made = row.read(source, vocabularies=known, **options, **given)
+            found[split], known, ids[split] = made
+            reals = sorted({*reals, *real_pulls(made.batch)})
+    # Trees of sentiment need not have each label.
+    counts = {LABEL: 2 if given.get("binary") else text_formats.LABELS} if format == "trees" else {}
     for batch in found.values():
         for pull, numbers in batch.pulls.items():
             if pull not in known and isinstance(numbers, np.ndarray) and numbers.dtype.kind == "i":
                 counts[pull] = max(counts.get(pull, 0), int(numbers.max(initial=-1)) + 1)
     if shares:
         assert path is not None
-        whole, ids_of_whole = found["train"], ids.get("train", ())
+        whole, ids_of_whole = found["train"], ids["train"]
         for split, part in _divided(whole.num_graphs, shares, path).items():
             found[split] = whole.take(part)
             ids[split] = tuple(ids_of_whole[k] for k in part) if ids_of_whole else ()
         found = {split: found[split] for split in SPLITS if split in found and split in splits}
-    return Dataset(name, format, found, known, counts, about, ids)
+    return Dataset(name, format, found, known or {}, counts, about, ids)
 
 
 def format_named(name: str) -> DataFormat:
@@ -485,7 +453,8 @@ def _checked(options: LoadOptions, row: DataFormat) -> dict[str, object]:
     found: dict[str, object] = {}
     for option, value in options.items():
         if option in row.options:
-            found[option] = value
+            if value is not None:
+                found[option] = value
             continue
         owners = [other.name for other in FORMATS.values() if option in other.options]
         if not owners:

@@ -1,8 +1,7 @@
 """Data sets of text: trees of sentiment, language-model text, tagged sentences and pairs.
 
-A format is one function. It takes the text of each split with the name of its file, and what
-numbers words, or None to number those of train; its options are the arguments after these. It
-returns the graphs of each split, what numbers their words, and the number of classes.
+Each function reads one file, as readers do; what numbers words is that of the training file, or
+made of this one.
 """
 
 from collections import Counter
@@ -14,16 +13,15 @@ import numpy.typing as npt
 
 from vertexrt.data.dataset import END, UNKNOWN, Vocabulary
 from vertexrt.data.edges import chain, ends, pairs, same
-from vertexrt.data.files import WORD
+from vertexrt.data.files import WORD, Source, read_file
 from vertexrt.data.readers import column_sentences, columns_of, tagged_sentences
+from vertexrt.data.records import Examples
 from vertexrt.data.typed import ptr_of, stacked, typed_batch
 from vertexrt.errors import DataError, UsageError
 from vertexrt.graph import GraphBatch, parse_brackets
 
 IntArray = npt.NDArray[np.integer]
-Sources = Mapping[str, tuple[str, str]]  # by split
 Vocabularies = Mapping[str, Vocabulary]
-Made = tuple[dict[str, GraphBatch], Vocabularies, int]  # the last: classes
 
 OF_COLUMNS = (".conll", ".bio", ".iob2")  # names of files with a word a line end so
 LABELS = 5  # of sentiment
@@ -31,14 +29,14 @@ _BINARY = np.array([0, 0, -1, 1, 1], np.int32)  # negative, (neutral: absent), p
 
 
 def sentiment(
-    sources: Sources,
-    given: Vocabularies | None,
+    path: Source,
+    vocabularies: Vocabularies | None = None,
     *,
     binary: bool = False,
     lower: bool = True,
     min_count: int = 1,
     pyramid: bool = False,
-) -> Made:
+) -> Examples:
     """Read one tree a line; pulls "word" (leaves only) and "label", int32, -1 where absent.
 
     Args:
@@ -49,40 +47,27 @@ def sentiment(
         pyramid: pyramids over the words of the trees instead.
     Raises: DataError, on malformed brackets (file, line, column), or without a tree.
     """
-    forests = {
-        split: parse_brackets(text, file=file, labels=LABELS)
-        for split, (text, file) in sources.items()
+    file, text = read_file(path)
+    forest = parse_brackets(text, file=file, labels=LABELS)
+    words = [word.lower() if lower else word for word in forest.words]
+    known = dict(vocabularies or {})
+    if not known:
+        counts = Counter(words[at] for at in forest.word[forest.word >= 0].tolist())
+        known["word"] = Vocabulary.build(counts, min_count=min_count)
+    roots = forest.label[forest.graph_ptr[1:] - 1]
+    kept = np.flatnonzero(_BINARY[roots] >= 0)
+    if not len(roots) or (binary and not len(kept)):
+        got, action = "no tree", "add trees or give another folder"
+        if len(roots):
+            got, action = "neutral trees only", "use all five classes or add trees"
+        raise DataError.at(file, got, "expected at least one tree to learn from", action)
+    pulls = {
+        "word": np.where(forest.word >= 0, known["word"].encode(words)[forest.word], -1),
+        "label": _BINARY[forest.label] if binary else forest.label,
     }
-    words = {
-        split: [word.lower() if lower else word for word in forest.words]
-        for split, forest in forests.items()
-    }
-    if given is not None:
-        vocabulary = given["word"]
-    else:
-        leaves = forests["train"].word
-        counts = Counter(words["train"][at] for at in leaves[leaves >= 0].tolist())
-        vocabulary = Vocabulary.build(counts, min_count=min_count)
-    splits: dict[str, GraphBatch] = {}
-    for split, forest in forests.items():
-        roots = forest.label[forest.graph_ptr[1:] - 1]
-        kept = np.flatnonzero(_BINARY[roots] >= 0)
-        if not len(roots) or (binary and not len(kept)):
-            got, action = "no tree", "add trees or give another folder"
-            if len(roots):
-                got, action = "neutral trees only", "use all five classes or add trees"
-            raise DataError.at(
-                sources[split][1], got, "expected at least one tree to learn from", action
-            )
-        numbers = vocabulary.encode(words[split])
-        pulls = {
-            "word": np.where(forest.word >= 0, numbers[forest.word], -1),
-            "label": _BINARY[forest.label] if binary else forest.label,
-        }
-        batch = GraphBatch.from_arrays(forest.graph_ptr, forest.child_ptr, forest.child, pulls)
-        batch = batch.take(kept) if binary else batch
-        splits[split] = pyramids(batch) if pyramid else batch
-    return splits, {"word": vocabulary}, 2 if binary else LABELS
+    batch = GraphBatch.from_arrays(forest.graph_ptr, forest.child_ptr, forest.child, pulls)
+    batch = batch.take(kept) if binary else batch
+    return Examples(pyramids(batch) if pyramid else batch, known, ())
 
 
 def pyramids(trees: GraphBatch) -> GraphBatch:
@@ -112,14 +97,14 @@ def pyramids(trees: GraphBatch) -> GraphBatch:
 
 
 def sentences(
-    sources: Sources,
-    given: Vocabularies | None,
+    path: Source,
+    vocabularies: Vocabularies | None = None,
     *,
     pieces: int | None = None,
     streams: int = 1,
     layers: int | None = None,
     min_count: int = 1,
-) -> Made:
+) -> Examples:
     """Read one sentence a line, of which each word is to be foretold from those before it.
 
     Words stand between spaces; `<eos>` ends a sentence, too, and blank lines are skipped. A
@@ -144,43 +129,38 @@ def sentences(
         raise UsageError.at(
             "data", f"{streams} streams of sentences", "expected pieces", "set pieces"
         )
-    tokens: dict[str, list[str]] = {}  # of all sentences in one row, one `<eos>` after each
-    for split, (text, file) in sources.items():
-        words = WORD.findall(f"{text}\n".replace("\n", f" {END} "))
-        tokens[split] = [now for last, now in pairwise([END, *words]) if (last, now) != (END, END)]
-        if not tokens[split]:
-            raise DataError.at(
-                file, "no word", "expected at least one sentence", "add text or give another folder"
-            )
-    if given is not None:
-        known = given["word"]
+    file, text = read_file(path)
+    words = WORD.findall(f"{text}\n".replace("\n", f" {END} "))
+    # All sentences in one row, one `<eos>` after each.
+    tokens = [now for last, now in pairwise([END, *words]) if (last, now) != (END, END)]
+    if not tokens:
+        raise DataError.at(
+            file, "no word", "expected at least one sentence", "add text or give another folder"
+        )
+    known = dict(vocabularies or {})
+    if not known:
+        first, counts = (UNKNOWN, END), Counter(tokens)
+        known["word"] = Vocabulary.build(counts, min_count=min_count, first=first)
+    known["label"] = known["word"]
+    end, label = known["word"].index(END), known["word"].encode(tokens)
+    # Sentences begin after an <eos>, which is also their first input: one shift gives all.
+    word = np.concatenate([np.array([end], np.int32), label[:-1]])
+    if pieces is None:
+        sizes = np.diff([*np.flatnonzero(word == end), len(label)])
     else:
-        first, counts = (UNKNOWN, END), Counter(tokens["train"])
-        known = Vocabulary.build(counts, min_count=min_count, first=first)
-    end = known.index(END)
-    splits: dict[str, GraphBatch] = {}
-    for split, each in tokens.items():
-        label = known.encode(each)
-        # Sentences begin after an <eos>, which is also their first input: one shift gives all.
-        word = np.concatenate([np.array([end], np.int32), label[:-1]])
-        if pieces is None:
-            sizes = np.diff([*np.flatnonzero(word == end), len(label)])
-        else:
-            parts = np.array_split(np.arange(len(label)), min(streams, len(label)))
-            cuts = range(0, len(parts[0]), pieces)
-            chains = [part[at : at + pieces] for at in cuts for part in parts if at < len(part)]
-            sizes, order = np.array([len(each) for each in chains]), np.concatenate(chains)
-            word, label = word[order], label[order]
-        if layers is not None:
-            splits[split] = layered_chains(sizes, word, label, layers)
-            continue
-        graph_ptr = ptr_of(sizes)
-        has_child = np.ones(len(label), np.bool_)
-        has_child[graph_ptr[:-1]] = False
-        pulls = {"word": word, "label": label}
-        child = chain(sizes)[:, 0]
-        splits[split] = GraphBatch(graph_ptr, ptr_of(has_child), child, pulls)
-    return splits, {"word": known, "label": known}, len(known)
+        parts = np.array_split(np.arange(len(label)), min(streams, len(label)))
+        cuts = range(0, len(parts[0]), pieces)
+        chains = [part[at : at + pieces] for at in cuts for part in parts if at < len(part)]
+        sizes, order = np.array([len(each) for each in chains]), np.concatenate(chains)
+        word, label = word[order], label[order]
+    if layers is not None:
+        return Examples(layered_chains(sizes, word, label, layers), known, ())
+    graph_ptr = ptr_of(sizes)
+    has_child = np.ones(len(label), np.bool_)
+    has_child[graph_ptr[:-1]] = False
+    pulls = {"word": word, "label": label}
+    batch = GraphBatch(graph_ptr, ptr_of(has_child), chain(sizes)[:, 0], pulls)
+    return Examples(batch, known, ())
 
 
 def layered_chains(sizes: IntArray, word: IntArray, label: IntArray, layers: int) -> GraphBatch:
@@ -194,8 +174,8 @@ def layered_chains(sizes: IntArray, word: IntArray, label: IntArray, layers: int
 
 
 def tagged(
-    sources: Sources,
-    given: Vocabularies | None,
+    path: Source,
+    vocabularies: Vocabularies | None = None,
     *,
     crf: bool = False,
     letters: bool = True,
@@ -204,7 +184,7 @@ def tagged(
     label: str | None = None,
     separator: str | None = None,
     comment: str | None = None,
-) -> Made:
+) -> Examples:
     """Read one sentence a line whose words are to be tagged: `word|tag` between spaces, as WikiNER.
 
     Or a word a line, with columns, where the file's name says so, or a column is named.
@@ -222,66 +202,56 @@ def tagged(
         word, label: numbers of columns: 0, and the last one; separator, comment: of `read_conll`.
     Raises: DataError with file, line and word, when a word has no tag; without a sentence.
     """
-    named = columns_of({word or "0": "word", label or "-1": "label"})
-    in_columns = word is not None or label is not None
-    split_of: dict[str, tuple[IntArray, list[str], list[str]]] = {}  # words and tags
-    for split, (text, file) in sources.items():
-        if in_columns or file.removesuffix(".gz").endswith(OF_COLUMNS):
-            made = column_sentences(file, text, named, separator, comment)
-        else:
-            made = tagged_sentences(file, text, ("word", "label"), "|")
-        found = [sentence for _, sentence in made]
-        if not found:
-            raise DataError.at(file, "no sentence", "expected at least one", "add sentences")
-        sizes = np.array([len(row["word"]) for row in found])
-        words, tags = ([x or "" for row in found for x in row[n]] for n in ("word", "label"))
-        split_of[split] = sizes, words, tags
-    known = dict(given or {})
+    file, text = read_file(path)
+    if word or label or file.removesuffix(".gz").endswith(OF_COLUMNS):
+        columns = columns_of({word or "0": "word", label or "-1": "label"})
+        made = column_sentences(file, text, columns, separator, comment)
+    else:
+        made = tagged_sentences(file, text, ("word", "label"), "|")
+    found = [sentence for _, sentence in made]
+    if not found:
+        raise DataError.at(file, "no sentence", "expected at least one", "add sentences")
+    sizes = np.array([len(row["word"]) for row in found])
+    words, tags = ([x or "" for row in found for x in row[n]] for n in ("word", "label"))
+    known = dict(vocabularies or {})
     if not known:
-        _, words, tags = split_of["train"]
-        counts = Counter(word.lower() if letters else word for word in words)
+        counts = Counter(each.lower() if letters else each for each in words)
         known["word"] = Vocabulary.build(counts, min_count=min_count)
         known["label"] = Vocabulary.of_labels(tags)
         if letters:
-            spelt = Counter("".join(dict.fromkeys(words)))
-            known["letter"] = Vocabulary.build(spelt)
-    splits, letters = {}, "letter" in known
-    for split, (sizes, words, tags) in split_of.items():
-        numbers = [known["label"].find(tag) for tag in tags]
-        classes = np.array([-1 if number is None else number for number in numbers], np.int32)
-        spelt_so = known["word"].encode(each.lower() if letters else each for each in words)
-        own = same(len(words))
-        onward, backward = chain(sizes), chain(sizes, reverse=True)
-        classifier = "scores" if crf else "tag"
-        types = dict.fromkeys(("word", "left", "right", "tag"), sizes)
-        edges = {
-            ("left", "before", "left"): onward,
-            ("right", "before", "right"): backward,
-            ("word", "word", "left"): own,
-            ("word", "word", "right"): own,
-            ("left", "left", classifier): own,
-            ("right", "right", classifier): own,
-        }
-        pulls = {"word": {"word": spelt_so}, "tag": {"label": classes}}
-        if crf:
-            types["scores"] = sizes
-            edges["tag", "before", "tag"] = onward
-            edges["scores", "after", "scores"] = backward
-            edges["scores", "scores", "tag"] = own
-        if letters:  # letters in both directions; each word reads the last of both
-            lengths = np.array([len(word) for word in words])
-            types["forth"] = types["back"] = np.add.reduceat(lengths, ptr_of(sizes)[:-1])
-            edges["forth", "before", "forth"] = chain(lengths)
-            edges["back", "before", "back"] = chain(lengths, reverse=True)
-            edges["forth", "forth", "word"] = ends(lengths)
-            edges["back", "back", "word"] = ends(lengths, reverse=True)
-            letter = known["letter"].encode("".join(words))
-            pulls["forth"] = pulls["back"] = {"letter": letter}
-        splits[split] = typed_batch(types, edges, pulls)
-    return splits, known, len(known["label"])
+            known["letter"] = Vocabulary.build(Counter("".join(dict.fromkeys(words))))
+    letters = "letter" in known
+    numbers = map(known["label"].find, tags)
+    classes = np.array([-1 if number is None else number for number in numbers], np.int32)
+    spelt_so = known["word"].encode(each.lower() if letters else each for each in words)
+    own, backward = same(len(words)), chain(sizes, reverse=True)
+    classifier = "scores" if crf else "tag"
+    types = dict.fromkeys(("word", "left", "right", "tag"), sizes)
+    edges = {}
+    for name, before in (("left", chain(sizes)), ("right", backward)):
+        edges[name, "before", name] = before
+        edges["word", "word", name] = own
+        edges[name, name, classifier] = own
+    pulls = {"word": {"word": spelt_so}, "tag": {"label": classes}}
+    if crf:
+        types["scores"] = sizes
+        edges["tag", "before", "tag"] = edges["left", "before", "left"]
+        edges["scores", "after", "scores"] = backward
+        edges["scores", "scores", "tag"] = own
+    if letters:  # in both directions; each word reads the last of both
+        lengths = np.array([len(each) for each in words])
+        letter = known["letter"].encode("".join(words))
+        for name, reverse in (("forth", False), ("back", True)):
+            types[name] = np.add.reduceat(lengths, ptr_of(sizes)[:-1])
+            edges[name, "before", name] = chain(lengths, reverse=reverse)
+            edges[name, name, "word"] = ends(lengths, reverse=reverse)
+            pulls[name] = {"letter": letter}
+    return Examples(typed_batch(types, edges, pulls), known, ())
 
 
-def translation(sources: Sources, given: Vocabularies | None, *, min_count: int = 1) -> Made:
+def translation(
+    path: Source, vocabularies: Vocabularies | None = None, *, min_count: int = 1
+) -> Examples:
     """Read `source<TAB>target` a line, words between spaces, for a `Seq2Seq`.
 
     A target w1 ... wn has the inputs `<eos> w1 ... wn` and the labels `w1 ... wn <eos>`; the line
@@ -291,54 +261,49 @@ def translation(sources: Sources, given: Vocabularies | None, *, min_count: int 
         min_count: words of train that are rarer count as `<unk>`; so do words not in train.
     Raises: DataError with file and line, when a line is no pair; without a pair.
     """
-    found: dict[str, list[list[list[str]]]] = {}
-    for split, (text, file) in sources.items():
-        found[split] = []
-        for number, line in enumerate(text.split("\n"), 1):
-            sides = [WORD.findall(side) for side in line.split("\t")]
-            if sides[-1][-1:] == [END]:
-                sides[-1].pop()
-            if len(sides) == 2 and all(sides):
-                found[split].append(sides)
-            elif any(sides):
-                raise DataError.at(
-                    f"{file}, line {number}",
-                    f"{len(sides)} sentences, or one without words",
-                    "source<TAB>target",
-                    "correct it",
-                )
-        if not found[split]:
-            raise DataError.at(file, "no pair", "expected at least one", "add pairs")
-    known = dict(given or {})
+    file, text = read_file(path)
+    found: list[list[list[str]]] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        sides = [WORD.findall(side) for side in line.split("\t")]
+        if sides[-1][-1:] == [END]:
+            sides[-1].pop()
+        if len(sides) == 2 and all(sides):
+            found.append(sides)
+        elif any(sides):
+            raise DataError.at(
+                f"{file}, line {number}",
+                f"{len(sides)} sentences, or one without words",
+                "source<TAB>target",
+                "correct it",
+            )
+    if not found:
+        raise DataError.at(file, "no pair", "expected at least one", "add pairs")
+    sources, targets = zip(*found, strict=True)
+    known = dict(vocabularies or {})
     if not known:
-        source, target = (
-            Counter(word for pair in found["train"] for word in pair[k]) for k in (0, 1)
-        )
-        known["word"] = Vocabulary.build(source, min_count=min_count)
-        first = UNKNOWN, END
-        known["said"] = Vocabulary.build(target, min_count=min_count, first=first)
+        known["word"] = Vocabulary.build(Counter(word for each in sources for word in each), min_count=min_count)
+        counts, first = Counter(word for each in targets for word in each), (UNKNOWN, END)
+        known["said"] = Vocabulary.build(counts, min_count=min_count, first=first)
         known["label"] = known["said"]
-    splits = {}
-    for split, several in found.items():  # every word of a target reads all of its source
-        word = known["word"].encode(word for source, _ in several for word in source)
-        label = known["label"].encode(word for _, target in several for word in (*target, END))
-        said = np.concatenate([[known["said"].index(END)], label[:-1]])  # each ends with <eos>
-        sizes = np.array([len(source) for source, _ in several])
-        lengths = np.array([len(target) + 1 for _, target in several])
-        stops, starts = np.cumsum(sizes), np.cumsum(lengths) - lengths
-        heard = [
-            np.tile(np.arange(stop - n, stop), m)
-            for n, m, stop in zip(sizes, lengths, stops, strict=True)
-        ]
-        said_by = np.repeat(np.arange(len(label)), np.repeat(sizes, lengths))
-        splits[split] = typed_batch(
-            {"encoder": sizes, "decoder": lengths},
-            {
-                ("encoder", "before", "encoder"): chain(sizes),
-                ("decoder", "before", "decoder"): chain(lengths),
-                ("encoder", "start", "decoder"): pairs(stops - 1, starts),
-                ("encoder", "source", "decoder"): pairs(np.concatenate(heard), said_by),
-            },
-            {"encoder": {"word": word}, "decoder": {"said": said, "label": label}},
-        )
-    return splits, known, len(known["label"])
+    word = known["word"].encode(word for source in sources for word in source)
+    label = known["label"].encode(word for target in targets for word in (*target, END))
+    said = np.concatenate([[known["said"].index(END)], label[:-1]])  # each ends with <eos>
+    sizes = np.array([len(source) for source in sources])
+    lengths = np.array([len(target) + 1 for target in targets])
+    stops, starts = np.cumsum(sizes), np.cumsum(lengths) - lengths
+    heard = [  # every word of a target reads all of its source
+        np.tile(np.arange(stop - n, stop), m)
+        for n, m, stop in zip(sizes, lengths, stops, strict=True)
+    ]
+    said_by = np.repeat(np.arange(len(label)), np.repeat(sizes, lengths))
+    batch = typed_batch(
+        {"encoder": sizes, "decoder": lengths},
+        {
+            ("encoder", "before", "encoder"): chain(sizes),
+            ("decoder", "before", "decoder"): chain(lengths),
+            ("encoder", "start", "decoder"): pairs(stops - 1, starts),
+            ("encoder", "source", "decoder"): pairs(np.concatenate(heard), said_by),
+        },
+        {"encoder": {"word": word}, "decoder": {"said": said, "label": label}},
+    )
+    return Examples(batch, known, ())
