@@ -11,15 +11,12 @@ from vertexrt.data.load import load
 from vertexrt.data.loader import Loader
 from vertexrt.data.readers import (
     from_nltk,
-    from_records,
     read_conll,
     read_conllu,
-    read_jsonl,
     read_tagged,
     read_trees,
-    write_jsonl,
 )
-from vertexrt.data.records import Examples
+from vertexrt.data.records import Examples, from_records, read_jsonl, write_jsonl
 from vertexrt.instead import instead
 
 __all__ = [

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.data import generated_graphs, text_formats
+from vertexrt.data import generated_graphs, readers
 from vertexrt.data.catalogue import catalogue
 from vertexrt.data.dataset import Dataset, Vocabulary
 from vertexrt.data.download import fetch
@@ -28,15 +28,7 @@ from vertexrt.data.files import (
 from vertexrt.data.generated_tags import generate_pairs, generate_tagged
 from vertexrt.data.generated_text import generate_text
 from vertexrt.data.graph_libraries import read_node_link
-from vertexrt.data.readers import (
-    columns_of,
-    read_conll,
-    read_conllu,
-    read_jsonl,
-    read_table,
-    read_trees,
-)
-from vertexrt.data.records import Examples, real_pulls
+from vertexrt.data.records import Examples, read_jsonl, real_pulls
 from vertexrt.data.treebank import generate_treebank
 from vertexrt.errors import DataError, UsageError, nearest, number_of
 from vertexrt.graph import GraphBatch
@@ -115,7 +107,9 @@ def _conll(
     comment: str | None = None,
     **options: Any,
 ) -> Examples:
-    return read_conll(path, columns_of(names), separator=separator, comment=comment, **options)
+    return readers.read_conll(
+        path, readers.columns_of(names), separator=separator, comment=comment, **options
+    )
 
 
 def _generated_text(seed: int) -> tuple[Mapping[str, str], str]:
@@ -176,7 +170,7 @@ FORMATS = {
         DataFormat(
             "trees",
             "trees in brackets, (4 (2 very) (3 good)), one a line, in train.txt, dev.txt, test.txt",
-            text_formats.sentiment,
+            readers.sentiment,
             (".txt",),
             "sentiment trees",
             lambda seed: (
@@ -189,7 +183,7 @@ FORMATS = {
         DataFormat(
             "text",
             "sentences, one a line, in train.txt, valid.txt, test.txt",
-            text_formats.sentences,
+            readers.sentences,
             (".txt",),
             "text",
             _generated_text,
@@ -197,8 +191,8 @@ FORMATS = {
         DataFormat(
             "tagged",
             "sentences of word|tag, one a line, in train.txt, dev.txt, test.txt; or as conll",
-            text_formats.tagged,
-            (".txt", *text_formats.OF_COLUMNS),
+            readers.tagged,
+            (".txt", *readers.OF_COLUMNS),
             "tagged sentences",
             lambda seed: (generate_tagged(seed), "generated sentences"),
             begins=None,
@@ -206,7 +200,7 @@ FORMATS = {
         DataFormat(
             "pairs",
             "source<TAB>translation, one pair a line, in train.tsv, dev.tsv, test.tsv",
-            text_formats.translation,
+            readers.translation,
             (".tsv",),
             "pairs of sentences",
             lambda seed: (
@@ -217,7 +211,9 @@ FORMATS = {
         ),
         DataFormat("logic", "logic circuits", None, generate=generated_graphs.logic),
         DataFormat("circuits", "AND gates and inverters", None, generate=generated_graphs.circuits),
-        DataFormat("tree-fc", "complete binary trees", None, generate=generated_graphs.complete_trees),
+        DataFormat(
+            "tree-fc", "complete binary trees", None, generate=generated_graphs.complete_trees
+        ),
         DataFormat(
             "json-lines",
             "graphs, one a line, in one file or in train.jsonl, dev.jsonl, test.jsonl",
@@ -227,7 +223,7 @@ FORMATS = {
         DataFormat(
             "conllu",
             "dependency trees of CoNLL-U, in one file or in *train.conllu, *dev.conllu, ...",
-            read_conllu,
+            readers.read_conllu,
             (".conllu",),
             word="form",
         ),
@@ -235,20 +231,20 @@ FORMATS = {
             "conll",
             "sentences of a word a line with columns, in one file or in train.conll, ...",
             _conll,
-            text_formats.OF_COLUMNS,
+            readers.OF_COLUMNS,
             word="0",
             label="-1",
         ),
         DataFormat(
             "table",
             "texts, one a row of a CSV or TSV file whose first row names columns",
-            read_table,
+            readers.read_table,
             (".csv", ".tsv"),
         ),
         DataFormat(
             "brackets",
             "trees in brackets over any lines (Penn Treebank), in one file or in train.mrg, ...",
-            read_trees,
+            readers.read_trees,
             (".mrg",),
         ),
         DataFormat(
@@ -394,7 +390,7 @@ def load(
             found[split], known, ids[split] = made
             reals = sorted({*reals, *real_pulls(made.batch)})
     # Trees of sentiment need not have each label.
-    counts = {LABEL: 2 if given.get("binary") else text_formats.LABELS} if format == "trees" else {}
+    counts = {LABEL: 2 if given.get("binary") else readers.LABELS} if format == "trees" else {}
     for batch in found.values():
         for pull, numbers in batch.pulls.items():
             if pull not in known and isinstance(numbers, np.ndarray) and numbers.dtype.kind == "i":
