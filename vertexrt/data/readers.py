@@ -42,6 +42,7 @@ _BINARY = np.array([0, 0, -1, 1, 1], np.int32)  # negative, (neutral: absent), p
 _WORD = r"[^ \t\r()]"
 _PART = re.compile(rf"\(({_WORD}+)[ \t]+({_WORD}+)[ \t]*\)|\(({_WORD}*)|\)|{_WORD}+")
 _LEAF, _OPEN = 2, 3
+_LABELS = {"label": [int]}
 
 
 def read_trees(path: AnyPath, **options: Unpack[ReadOptions]) -> Examples:
@@ -56,7 +57,7 @@ def read_trees(path: AnyPath, **options: Unpack[ReadOptions]) -> Examples:
     Raises: DataError, with file and line, on brackets that do not fit.
     """
     file, text = read_file(path)
-    return _trees(file, _parse(file, text), options)
+    return collect(file, _parse(file, text), options, numbers=_LABELS)
 
 
 def from_nltk(trees: Iterable[Any], **options: Unpack[ReadOptions]) -> Examples:
@@ -74,22 +75,11 @@ def from_nltk(trees: Iterable[Any], **options: Unpack[ReadOptions]) -> Examples:
         raise DataError.at(
             "from_nltk", f"a {type(given).__name__}", "expected a list of trees", "pass [tree]"
         )
-    return _trees("from_nltk", enumerate(trees), options, "tree", _of_nltk)
+    return collect("from_nltk", enumerate(trees), options, "tree", _of_nltk, _LABELS)
 
 
 def _is_nltk(node: object) -> bool:
     return isinstance(node, list) and callable(getattr(node, "label", None))
-
-
-def _trees(
-    where: str,
-    trees: Iterable[tuple[int, Any]],
-    options: ReadOptions,
-    unit: str = "line",
-    make: Callable[[Any], Fields] | None = None,
-) -> Examples:
-    label = (options.get("names") or {}).get("label", "label")
-    return collect(where, trees, options, unit, make, {label: [int]})
 
 
 def _of_nltk(root: Any) -> Fields:
@@ -137,7 +127,7 @@ def _vertex(record: Fields, label: str | None, parts: list[int | str]) -> int:
 def _parse(file: str, text: str) -> Iterator[tuple[int, Fields]]:
     """Return the trees of a text as records, with the line that each begins in."""
     first, record = 0, _no_tree()
-    opened: list[tuple[list[str | None], list[int | str]]] = []  # its label, and its parts
+    opened: list[list[Any]] = []  # of each, its label and its parts
     for number, line in enumerate(text.split("\n"), 1):
         for part in _PART.finditer(line):
             where = f"{file}, line {number}, column {part.start() + 1}"
@@ -145,7 +135,7 @@ def _parse(file: str, text: str) -> Iterator[tuple[int, Fields]]:
             if not opened:
                 first, record = number, _no_tree()
             if part.lastindex == _OPEN:
-                opened.append(([part[_OPEN] or None], []))
+                opened.append([part[_OPEN] or None, []])
                 continue
             if part.lastindex == _LEAF:
                 done = _vertex(record, part[1], [part[_LEAF]])
@@ -157,7 +147,7 @@ def _parse(file: str, text: str) -> Iterator[tuple[int, Fields]]:
                     "correct the brackets",
                 )
             elif part[0] == ")":
-                (label,), parts = opened.pop()
+                label, parts = opened.pop()
                 if not parts:
                     raise DataError.at(
                         where,
@@ -168,8 +158,8 @@ def _parse(file: str, text: str) -> Iterator[tuple[int, Fields]]:
                 done = parts[0]
                 if label is not None or len(parts) > 1 or isinstance(done, str):
                     done = _vertex(record, label, parts)
-            elif opened[-1] == ([None], []):
-                opened[-1][0][0] = part[0]
+            elif opened[-1] == [None, []]:
+                opened[-1][0] = part[0]
                 continue
             if opened:
                 opened[-1][1].append(done)
@@ -476,7 +466,7 @@ def read_table(
         pulls |= {text: words} if text in names else {}
         return {"chain": len(words), "pulls": pulls, "id": called}
 
-    numbers = {ours.get(name, name): (int, float) for name in names if name != text}
+    numbers = {name: (int, float) for name in names if name != text}
     return collect(file, rows, {**options, "names": ours}, make=record, numbers=numbers)
 
 

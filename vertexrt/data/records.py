@@ -165,14 +165,16 @@ def collect(
         options: of the reader.
         unit: what a graph stands in, which messages number.
         make: makes a record of what was given instead; its errors are moved to the line.
-        numbers: by pull, what its texts are where all of them read so: whole numbers (int), real
+        numbers: by name of the data, what its texts are where all of them read so: whole numbers (int), real
             ones (float), the first that fits; words where they have a vocabulary.
     Raises: UsageError, when an option is unknown or has no such value; DataError, GraphError or
         PullError, when a record is not as the schema says, does not fit those before it, or there
         is none.
     """
     options = _checked(options)
-    vertices = _Columns(file, unit, "pull", "vertices", options["names"], numbers or {})
+    names = options["names"]
+    of_names = {names.get(name, name): kinds for name, kinds in (numbers or {}).items()}
+    vertices = _Columns(file, unit, "pull", "vertices", names, of_names)
     edges = _Columns(file, unit, "edge pull", "edges", {}, {})
     graphs: list[InputGraph] = []
     ids: list[Any] = []
@@ -196,7 +198,7 @@ def collect(
     if not graphs:
         raise DataError.at(file, "no graph", "expected at least one", "add examples")
     read = sorted({name for _, names in vertices.owners.values() for name in names})
-    for name, ours in options["names"].items():
+    for name, ours in names.items():
         if ours not in ("", name) and name not in read:
             raise DataError.at(
                 file,
