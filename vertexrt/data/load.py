@@ -10,10 +10,9 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.data import generated_graphs, readers
-from vertexrt.data.catalogue import catalogue
+from vertexrt.data import generated, readers
 from vertexrt.data.dataset import Dataset, Vocabulary
-from vertexrt.data.download import fetch
+from vertexrt.data.download import DOWNLOADED, CatalogueEntry, fetch
 from vertexrt.data.files import (
     WHOLE,
     AnyPath,
@@ -25,8 +24,6 @@ from vertexrt.data.files import (
     split_files,
     unknown,
 )
-from vertexrt.data.generated_tags import generate_pairs, generate_tagged
-from vertexrt.data.generated_text import generate_text
 from vertexrt.data.graph_libraries import read_node_link
 from vertexrt.data.records import Examples, read_jsonl, real_pulls
 from vertexrt.data.treebank import generate_treebank
@@ -52,19 +49,21 @@ class DataFormat(NamedTuple):
             generated for it; None where there are no files. Its options are keywords.
         endings: of the names of its files; () where it is only generated.
         what: the files hold, for the description of a data set.
-        generate: returns for a seed the text of each split, and a description. Where there are no
-            files, graphs (see `generated_graphs`), with options; None where there is no such data.
+        generate: returns for a seed the text of each split; where there are no files, graphs and
+            vocabularies, with options; None where there is no such data.
+        made: what is generated; for people.
         inside: name of a folder that the files may lie in.
         begins: what tells a file of train of this format by its beginning; None, if nothing does.
         word, label: of a reader, what the data call the pulls "word" and "label", unless named.
     """
 
     name: str
-    text: str
-    read: Callable[..., Examples] | None
+    text: str = ""
+    read: Callable[..., Examples] | None = None
     endings: tuple[str, ...] = ()
     what: str = "graphs"
     generate: Callable[..., Any] | None = None
+    made: str = ""
     inside: str = ""
     begins: str | None = ""
     word: str = ""
@@ -110,13 +109,6 @@ def _conll(
     return readers.read_conll(
         path, readers.columns_of(names), separator=separator, comment=comment, **options
     )
-
-
-def _generated_text(seed: int) -> tuple[Mapping[str, str], str]:
-    made = generate_text(seed)
-    floors = " and ".join(f"{made[split].perplexity:.2f} on {split}" for split in ("dev", "test"))
-    about = f"sentences of a small grammar, seed {seed}; its own perplexity is {floors}"
-    return {split: each.text for split, each in made.items()}, about
 
 
 def _files_of(
@@ -173,10 +165,8 @@ FORMATS = {
             readers.sentiment,
             (".txt",),
             "sentiment trees",
-            lambda seed: (
-                generate_treebank(seed),
-                f"sentiment trees of a small grammar, seed {seed}",
-            ),
+            generate_treebank,
+            "4,000 / 500 / 500 trees of a small grammar, labels 0..4 by composition",
             inside="trees",
             begins="(",
         ),
@@ -186,7 +176,8 @@ FORMATS = {
             readers.sentences,
             (".txt",),
             "text",
-            _generated_text,
+            generated.generate_text,
+            "6,000 / 600 / 600 sentences of a small grammar with agreement",
         ),
         DataFormat(
             "tagged",
@@ -194,7 +185,8 @@ FORMATS = {
             readers.tagged,
             (".txt", *readers.OF_COLUMNS),
             "tagged sentences",
-            lambda seed: (generate_tagged(seed), "generated sentences"),
+            generated.generate_tagged,
+            "600 / 150 / 150 sentences with names of people, places and firms",
             begins=None,
         ),
         DataFormat(
@@ -203,16 +195,24 @@ FORMATS = {
             readers.translation,
             (".tsv",),
             "pairs of sentences",
-            lambda seed: (
-                generate_pairs(seed),
-                f"letters, and their reverse in upper case, seed {seed}",
-            ),
+            generated.generate_pairs,
+            "800 / 100 / 100 pairs: letters, and their reverse in upper case",
             begins=None,
         ),
-        DataFormat("logic", "logic circuits", None, generate=generated_graphs.logic),
-        DataFormat("circuits", "AND gates and inverters", None, generate=generated_graphs.circuits),
         DataFormat(
-            "tree-fc", "complete binary trees", None, generate=generated_graphs.complete_trees
+            "logic",
+            generate=generated.logic,
+            made="400 / 100 / 100 logic circuits of 4 constants and 12 gates; labels are values",
+        ),
+        DataFormat(
+            "circuits",
+            generate=generated.circuits,
+            made="300 / 60 / 60 circuits of AND gates and inverters; targets are probabilities",
+        ),
+        DataFormat(
+            "tree-fc",
+            generate=generated.complete_trees,
+            made="complete binary trees, words at the leaves and a target at the root",
         ),
         DataFormat(
             "json-lines",
@@ -257,6 +257,17 @@ FORMATS = {
 }
 
 
+def catalogue(format: str | None = None) -> list[CatalogueEntry]:
+    """Return the data sets that have a name, those of one format only when it is given."""
+    licence = "Apache-2.0 (made by vertexrt)"
+    made = [
+        CatalogueEntry(GENERATED, row.name, row.made, "vertexrt", licence)
+        for row in FORMATS.values()
+        if row.generate
+    ]
+    return [entry for entry in (*made, *DOWNLOADED) if format in (None, entry.format)]
+
+
 class LoadOptions(TypedDict, total=False):
     """Hold what may be said of one format, each of its own; `load` says what."""
 
@@ -269,7 +280,7 @@ class LoadOptions(TypedDict, total=False):
     pieces: int | None
     streams: int
     layers: int | None
-    leaves: int | None
+    leaves: int
     dev: str | None
     test: str | None
     word: str | None
@@ -317,7 +328,7 @@ def load(
             pieces: text: cut it into chains of so many words; None for sentences.
             streams: text: parts of it side by side, which are cut into pieces (1).
             layers: text, logic: types of vertices for so many layers; None for one type.
-            leaves: tree-fc: leaves of each tree, a power of 2; None for 256.
+            leaves: tree-fc: leaves of each tree, a power of 2 (256).
             dev, test: of files: another file for the split, or the share of train that it gets,
                 such as "0.1"; "0" for none. Of one file it is a tenth, if not said.
             word, label, target: readers: what the data call these pulls; for "conll" and "tagged"
@@ -344,8 +355,9 @@ def load(
     known = vocabularies
     shares: dict[str, float] = {}
     ids: dict[str, tuple[Any, ...]] = {}
+    about = f"{row.made}, seed {seed}"
     if row.read is None:
-        found, known, about = row.generate(seed, **given)
+        found, known = row.generate(seed, **given)
     else:
         sources: Mapping[str, Source]
         if path is None:
@@ -356,7 +368,10 @@ def load(
                     "the splits that they have",
                     "leave it out, or name a file as data",
                 )
-            texts, about = row.generate(seed)
+            texts = row.generate(seed)
+            if format == "text":
+                floors = [f"{texts[split].perplexity:.2f} on {split}" for split in OF_FILES]
+                about += f"; its own perplexity is {' and '.join(floors)}"
             sources = {split: Text(f"generated {split} {format}", texts[split]) for split in splits}
         else:
             sources, shares = _files_of(row, path, splits, named)
