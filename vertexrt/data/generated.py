@@ -14,18 +14,19 @@ before it:
 
 Every sentence has one derivation only, so the probability with which the grammar makes it is known,
 and with it the perplexity that no model can beat on average. Graphs are logic circuits, signal
-probabilities and complete trees: a function makes those of each split, and what numbers their words.
+probabilities and complete trees: a function makes those of each split, and what numbers words.
 """
 
 import math
+from bisect import bisect
 from collections.abc import Callable
+from itertools import accumulate
 from random import Random
 
 import numpy as np
 
 from vertexrt.data.dataset import UNKNOWN, Vocabulary
-from vertexrt.data.edges import pairs, same
-from vertexrt.data.typed import stacked
+from vertexrt.data.edges import pairs, same, stacked
 from vertexrt.graph import GraphBatch, InputGraph, Rows
 
 SYLLABLES = "ba ko mi ren dal tor ves lin gar po shi um el fa ner qui ra sto vel"
@@ -148,12 +149,9 @@ def generate_text(seed: int = 0) -> dict[str, GeneratedText]:
         nonlocal log_probability
         words = WORDS[part].split(" ")
         weights = [1 / (rank + 3) for rank in range(len(words))]
-        left = draw() * sum(weights)
-        rank = 0
-        while rank < len(words) - 1 and left >= weights[rank]:
-            left -= weights[rank]
-            rank += 1
-        log_probability += math.log(weights[rank] / sum(weights))
+        ends = [*accumulate(weights)]
+        rank = bisect(ends, draw() * ends[-1], hi=len(words) - 1)
+        log_probability += math.log(weights[rank] / ends[-1])
         return words[rank]
 
     def noun_phrase(plural: bool) -> list[str]:
@@ -302,10 +300,9 @@ def circuit_graph(kinds: list[str], below: list[list[int]], targets: np.ndarray)
         below: the signals that each reads.
         targets: float [signals], the probability that each is 1.
     """
-    members = {kind: [k for k, each in enumerate(kinds) if each == kind] for kind in KINDS}
-    order = [signal for several in members.values() for signal in several]
+    order = sorted(range(len(kinds)), key=lambda signal: KINDS.index(kinds[signal]))
     place = {signal: at for at, signal in enumerate(order)}  # in the type `reverse`
-    number = {signal: at for several in members.values() for at, signal in enumerate(several)}
+    number = [kinds[:signal].count(kind) for signal, kind in enumerate(kinds)]
     edges = {relation: list[tuple[int, int]]() for relation in _RELATIONS}
     for signal in order:
         kind = kinds[signal]
@@ -313,7 +310,7 @@ def circuit_graph(kinds: list[str], below: list[list[int]], targets: np.ndarray)
         for child in below[signal]:
             edges[kinds[child], "reads", kind].append((number[child], number[signal]))
             edges["reverse", "readers", "reverse"].append((place[signal], place[child]))
-    sizes = {kind: len(several) for kind, several in members.items()} | {"reverse": len(kinds)}
+    sizes = {kind: kinds.count(kind) for kind in KINDS} | {"reverse": len(kinds)}
     target = {"target": Rows(targets[order, None].astype(np.float32))}
     return InputGraph.from_types(sizes, edges, {"reverse": target})
 
@@ -332,6 +329,7 @@ def complete_trees(seed: int, *, leaves: int = 256) -> Made:
         al., ATC 2018), where only the speed is of interest; the target is ours.
     """
     vocabulary = Vocabulary((UNKNOWN, *(f"w{n}" for n in range(1, 101))))
+    InputGraph.complete_tree(leaves)  # refuses other numbers
     rng = np.random.default_rng(seed)
     scores = rng.standard_normal(len(vocabulary))
 

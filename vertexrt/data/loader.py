@@ -146,15 +146,10 @@ class Loader:
 
     def state(self) -> dict[str, int]:
         """Return where the loader stands, with what its order depends on; JSON can hold it."""
-        return {
-            "epoch": self.epoch,
-            "batch": self._done,
-            "graphs": len(self.graphs),
-            "batch_size": self.batch_size,
-            "shuffle": int(self.shuffle),
-            "bucket": self.bucket,
-            "seed": self.seed,
+        own = {
+            name: int(getattr(self, name)) for name in ("batch_size", "shuffle", "bucket", "seed")
         }
+        return {"epoch": self.epoch, "batch": self._done, "graphs": len(self.graphs), **own}
 
     def load_state(self, state: Mapping[str, int]) -> None:
         """Go on where another loader of the same graphs and arguments stood.
@@ -167,10 +162,8 @@ class Loader:
         for name in own.keys() - {"epoch", "batch"}:
             if state[name] != own[name]:
                 raise _wrong(f"a state with {name}={state[name]!r:.40}", f"{name}={own[name]}")
-        self.epoch, done = (
-            _whole("epoch", state["epoch"], 0),
-            _whole("batch", state["batch"], 0, len(self)),
-        )
+        done = _whole("batch", state["batch"], 0, len(self))
+        self.epoch = _whole("epoch", state["epoch"], 0)
         self._done = self._resumed = done
 
 

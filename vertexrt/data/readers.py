@@ -23,10 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.data.dataset import END, UNKNOWN, Vocabulary
-from vertexrt.data.edges import chain, ends, pairs, same
+from vertexrt.data.edges import chain, ends, pairs, ptr_of, same, stacked, typed_batch
 from vertexrt.data.files import WORD, AnyPath, Source, read_file
 from vertexrt.data.records import Examples, Fields, ReadOptions, Values, collect, wrong
-from vertexrt.data.typed import ptr_of, stacked, typed_batch
 from vertexrt.errors import DataError, UsageError, nearest
 from vertexrt.graph import GraphBatch, InputGraph, parse_brackets
 
@@ -279,30 +278,24 @@ def read_conllu(
     Raises: DataError or GraphError, with file and line, when a line has not ten columns, the words
         of a sentence are not numbered 1, 2, ..., a head is none of them, or heads form a cycle.
     """
-    if not isinstance(pulls, list | tuple) or not set(map(str, pulls)) <= set(_PULLED):
-        raise UsageError.at(
-            "read_conllu",
-            f"pulls={pulls!r:.60}",
-            f"expected a list of {', '.join(_PULLED)}",
-            "correct it",
-        )
+    given: object = pulls
     named = [name for name, ours in (options.get("names") or {}).items() if ours]
-    for name in named:
+    asked = [*given, *named] if isinstance(given, list | tuple) else [given]
+    for name in asked:
         if name not in _PULLED:
             raise UsageError.at(
                 "read_conllu",
-                f"no column '{name}'",
+                f"no column {name!r:.60}",
                 f"the columns are {', '.join(_PULLED)}",
-                f"name one of these.{nearest(name, _PULLED)}",
+                f"name one of these.{nearest(str(name), _PULLED)}",
             )
-    pulls = list(dict.fromkeys([*pulls, *named]))
     file, text = read_file(path)
     numbers = {name: number for number, name in enumerate(_CONLLU)}
     sentences = column_sentences(file, text, numbers, "\t", "#", numbered=True)
-    return collect(file, sentences, options, make=partial(_dependencies, pulls))
+    return collect(file, sentences, options, make=partial(_dependencies, dict.fromkeys(asked)))
 
 
-def _dependencies(pulls: Sequence[str], words: Words) -> Fields:
+def _dependencies(pulls: Iterable[str], words: Words) -> Fields:
     """Return the record of a dependency tree: edges go from a word to its head."""
     at = {name: word for word, name in enumerate(words["id"])}
     edges = []
@@ -509,7 +502,7 @@ def sentiment(
     }
     batch = GraphBatch.from_arrays(forest.graph_ptr, forest.child_ptr, forest.child, pulls)
     batch = batch.take(kept) if binary else batch
-    return Examples(pyramids(batch) if pyramid else batch, known, ())
+    return Examples(pyramids(batch) if pyramid else batch, known)
 
 
 def pyramids(trees: GraphBatch) -> GraphBatch:
@@ -597,13 +590,13 @@ def sentences(
         sizes, order = np.array([len(each) for each in chains]), np.concatenate(chains)
         word, label = word[order], label[order]
     if layers is not None:
-        return Examples(layered_chains(sizes, word, label, layers), known, ())
+        return Examples(layered_chains(sizes, word, label, layers), known)
     graph_ptr = ptr_of(sizes)
     has_child = np.ones(len(label), np.bool_)
     has_child[graph_ptr[:-1]] = False
     pulls = {"word": word, "label": label}
     batch = GraphBatch(graph_ptr, ptr_of(has_child), chain(sizes)[:, 0], pulls)
-    return Examples(batch, known, ())
+    return Examples(batch, known)
 
 
 def layered_chains(sizes: IntArray, word: IntArray, label: IntArray, layers: int) -> GraphBatch:
@@ -689,7 +682,7 @@ def tagged(
             edges[name, "before", name] = chain(lengths, reverse=reverse)
             edges[name, name, "word"] = ends(lengths, reverse=reverse)
             pulls[name] = {"letter": letter}
-    return Examples(typed_batch(types, edges, pulls), known, ())
+    return Examples(typed_batch(types, edges, pulls), known)
 
 
 def translation(
@@ -751,4 +744,4 @@ def translation(
         },
         {"encoder": {"word": word}, "decoder": {"said": said, "label": label}},
     )
-    return Examples(batch, known, ())
+    return Examples(batch, known)

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from vertexrt.checks import is_whole
 from vertexrt.data.dataset import Vocabulary
 from vertexrt.data.files import AnyPath, expanded, read_file, unknown
-from vertexrt.errors import DataError, UsageError, VertexrtError, nearest
+from vertexrt.errors import DataError, UsageError, VertexrtError, from_system, nearest
 from vertexrt.graph import GraphBatch, InputGraph, PullValue, Rows
 from vertexrt.graph.networks import values_of
 from vertexrt.graph.pulls import ordered_pulls
@@ -77,7 +77,7 @@ class Examples(NamedTuple):
 
     batch: GraphBatch
     vocabularies: dict[str, Vocabulary]
-    ids: tuple[Any, ...]
+    ids: tuple[Any, ...] = ()
 
 
 def real_pulls(batch: GraphBatch) -> list[str]:
@@ -165,8 +165,8 @@ def collect(
         options: of the reader.
         unit: what a graph stands in, which messages number.
         make: makes a record of what was given instead; its errors are moved to the line.
-        numbers: by name of the data, what its texts are where all of them read so: whole numbers (int), real
-            ones (float), the first that fits; words where they have a vocabulary.
+        numbers: by name of the data, what its texts are where all of them read so: whole numbers
+            (int), real ones (float), the first that fits; words where they have a vocabulary.
     Raises: UsageError, when an option is unknown or has no such value; DataError, GraphError or
         PullError, when a record is not as the schema says, does not fit those before it, or there
         is none.
@@ -563,15 +563,10 @@ def write_jsonl(
     write = _plain if batch.types is None else _typed
     content = "".join(f"{line_of(record)}\n" for record in write(batch, values, of_edges)).encode()
     file = expanded(path)
-    try:
+    with from_system(
+        DataError, str(file), "cannot be written", "a file that may be written", "give another"
+    ):
         write_atomically(file, gzip.compress(content) if file.suffix == ".gz" else content)
-    except OSError as error:
-        raise DataError.at(
-            str(file),
-            f"cannot be written: {error.strerror}",
-            "a file that may be written",
-            "give another",
-        ) from error
 
 
 def line_of(record: object) -> str:
@@ -614,44 +609,51 @@ def _plain(batch: GraphBatch, values: Values, of_edges: Values) -> Iterable[Fiel
 
 
 def _typed(batch: GraphBatch, values: Values, of_edges: Values) -> Iterable[Fields]:
-    types = batch.types
+    types, child, child_ptr = batch.types, batch.child.tolist(), batch.child_ptr.tolist()
     assert types is not None
-    names, of_vertex, child_ptr = types.names, types.of_vertex, batch.child_ptr
-    parent = np.repeat(np.arange(batch.num_vertices), np.diff(child_ptr))
-    # What each slot is of: child type, relation and parent type; -1 if empty.
-    keys = np.stack([of_vertex[batch.child], types.of_edge, of_vertex[parent]], axis=1)
-    keys[batch.child < 0] = -1
-    found = [key for key in np.unique(keys, axis=0).tolist() if key[0] >= 0]
+    kinds = types.of_vertex.tolist()
+    parents = np.repeat(np.arange(len(kinds)), np.diff(batch.child_ptr)).tolist()
+    # What each edge is of: child type, relation and parent type; None of an empty slot.
+    keys = [
+        (kinds[at], relation, kinds[parent]) if at >= 0 else None
+        for at, relation, parent in zip(child, types.of_edge.tolist(), parents, strict=True)
+    ]
+    found = sorted(key for key in {*keys} if key)
     # A relation without an edge keeps its name, which a network may ask for.
-    unused = set(range(len(types.relations))) - {relation for _, relation, _ in found}
-    found += [[0, relation, 0] for relation in sorted(unused)]
-    owners = [_members(of_vertex == number, values) for number in range(len(names))]
-    links = [_members((keys == key).all(axis=1), of_edges) for key in found]
-    number_of = np.empty(batch.num_vertices, np.int32)  # of each vertex: its number in its type
+    unused = {*range(len(types.relations))} - {relation for _, relation, _ in found}
+    found += [(0, relation, 0) for relation in sorted(unused)]
+    owned = {  # the pulls that a vertex of a type has, or an edge of a relation
+        (owner, name)
+        for owners, columns in ((kinds, values), (keys, of_edges))
+        for name, column in columns.items()
+        for owner, value in zip(owners, column, strict=True)
+        if value is not None
+    }
+
+    def picked(columns: Values, owner: object, at: list[int]) -> Values:
+        return {n: [v[k] for k in at] for n, v in columns.items() if (owner, n) in owned}
+
     for first, end in pairwise(batch.graph_ptr.tolist()):
+        members: list[list[int]] = [[] for _ in types.names]
+        number = {}  # of each vertex: its number in its type
+        for vertex in range(first, end):
+            several = members[kinds[vertex]]
+            number[vertex] = len(several)
+            several.append(vertex)
         record: Fields = {"types": {}, "relations": [], "pulls": {}}
-        for name, (has, pulls) in zip(names, owners, strict=True):
-            vertices = first + np.flatnonzero(has[first:end])
-            number_of[vertices] = np.arange(len(vertices))
-            record["types"][name] = len(vertices)
-            if pulls:
-                record["pulls"][name] = _picked(pulls, vertices)
-        slots = slice(child_ptr[first], child_ptr[end])
-        for (child, relation, owner), (has, pulls) in zip(found, links, strict=True):
-            own = slots.start + np.flatnonzero(has[slots])
-            ends = np.stack([number_of[batch.child[own]], number_of[parent[own]]], axis=1)
-            key = names[child], types.relations[relation], names[owner]
-            record["relations"].append(dict(zip(_RELATION, (*key, ends.tolist()), strict=True)))
-            if pulls:
-                record["relations"][-1]["edge_pulls"] = _picked(pulls, own)
+        for owner, (name, several) in enumerate(zip(types.names, members, strict=True)):
+            record["types"][name] = len(several)
+            if pulls := picked(values, owner, several):
+                record["pulls"][name] = pulls
+        for key in found:
+            several = [k for k in range(child_ptr[first], child_ptr[end]) if keys[k] == key]
+            relation = {
+                "child": types.names[key[0]],
+                "relation": types.relations[key[1]],
+                "parent": types.names[key[2]],
+                "pairs": [[number[child[k]], number[parents[k]]] for k in several],
+            }
+            if pulls := picked(of_edges, key, several):
+                relation["edge_pulls"] = pulls
+            record["relations"].append(relation)
         yield record
-
-
-def _members(has: npt.NDArray[np.bool_], values: Values) -> tuple[npt.NDArray[np.bool_], Values]:
-    """Return which vertices, or edges, are of a type, and the pulls that one of them has."""
-    at = np.flatnonzero(has).tolist()
-    return has, {n: v for n, v in values.items() if any(v[each] is not None for each in at)}
-
-
-def _picked(values: Values, at: npt.NDArray[np.integer]) -> Values:
-    return {name: [v[each] for each in at.tolist()] for name, v in values.items()}
