@@ -3,11 +3,10 @@
 from typing import TYPE_CHECKING
 
 from vertexrt.data import edges
-from vertexrt.data.dataset import Dataset, Vocabulary
+from vertexrt.data.dataset import Dataset, Loader, Vocabulary
 from vertexrt.data.embeddings import Embeddings, read_embeddings
 from vertexrt.data.graph_libraries import from_dgl, from_networkx, from_pyg
 from vertexrt.data.load import catalogue, load
-from vertexrt.data.loader import Loader
 from vertexrt.data.readers import (
     from_nltk,
     read_conll,

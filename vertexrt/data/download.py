@@ -12,10 +12,9 @@ import urllib.error
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import IO, Any, NamedTuple
 
 from vertexrt.cache.folders import make_private
 from vertexrt.config import config
@@ -27,8 +26,9 @@ _CHUNK_BYTES = 1 << 20
 _LARGEST_ARCHIVE = 1 << 30  # bytes; those of the catalogue have at most 40 MB
 _LARGEST_FILE = 256 << 20  # bytes, unpacked
 
-# What the standard library raises for an archive that is damaged (ValueError: its text fields), is
-# encrypted (RuntimeError) or packed in a way that it does not know (NotImplementedError).
+# What the standard library raises for an archive that is damaged (ValueError: its text fields,
+# KeyError: a link to nothing), is encrypted (RuntimeError) or packed in a way that it does not
+# know (NotImplementedError).
 _DAMAGED = (
     tarfile.TarError,
     zipfile.BadZipFile,
@@ -36,6 +36,7 @@ _DAMAGED = (
     lzma.LZMAError,
     struct.error,
     EOFError,
+    KeyError,
     NotImplementedError,
     OSError,
     RuntimeError,
@@ -201,30 +202,24 @@ def _unpack(where: str, source: Source, archive: Path, to: Path) -> dict[str, st
     """Write the source's files, and no others, under their own names; return the sha256 of each."""
     wanted = {f"{source.folder}/{name}": to / name for name in source.files}
     digests: dict[str, str] = {}
+    zipped = source.url.endswith(".zip")
     try:
-        for path, unpack in _members(archive, zipped=source.url.endswith(".zip")):
-            member = path.removeprefix("./")
-            if target := wanted.pop(member, None):
-                with unpack() as packed:
-                    digests[member] = _copy(packed, target, _LARGEST_FILE, f"{target.name} has ")
+        packed: Any
+        with zipfile.ZipFile(archive) if zipped else tarfile.open(archive) as packed:
+            for path in packed.namelist() if zipped else packed.getnames():
+                member = path.removeprefix("./")
+                if member not in wanted:
+                    continue
+                file = packed.open(path) if zipped else packed.extractfile(path)
+                if file is not None:  # so there is something to extract
+                    target = wanted.pop(member)
+                    with file:
+                        digests[member] = _copy(file, target, _LARGEST_FILE, f"{target.name} has ")
     except _DAMAGED as error:
         raise _not_the_archive(where, source, f"no archive that can be read ({error})") from error
     if wanted:
         raise _not_the_archive(where, source, f"an archive without {', '.join(wanted)}")
     return digests
-
-
-def _members(archive: Path, zipped: bool) -> Iterator[tuple[str, Callable[[], IO[bytes]]]]:
-    """Yield the name of each file in an archive, and what opens it."""
-    if zipped:
-        with zipfile.ZipFile(archive) as folder:
-            for name in folder.namelist():
-                yield name, partial(folder.open, name)
-        return
-    with tarfile.open(archive) as tape:
-        for info in tape:
-            if info.isfile():  # so there is something to extract
-                yield info.name, cast("Callable[[], IO[bytes]]", partial(tape.extractfile, info))
 
 
 def _copy(given: IO[bytes], target: Path, most: int, what: str = "") -> str:

@@ -31,6 +31,7 @@ from vertexrt.graph.pulls import ordered_pulls
 __all__ = ["all_pairs", "chain", "ends", "layers", "rounds", "same", "tree", "window"]
 
 Pairs = npt.NDArray[np.int32]
+Arrays = Mapping[str, npt.NDArray[Any]]  # by vertex type, or by pull
 Relation = tuple[str, str, str]
 Lengths = Sequence[int] | npt.NDArray[np.integer]
 _WHERE = "edges"
@@ -145,9 +146,9 @@ def pairs(child: npt.NDArray[Any], parent: npt.NDArray[Any]) -> Pairs:
 
 
 def typed_batch(
-    sizes: Mapping[str, npt.NDArray[np.integer]],
-    edges: Mapping[Relation, npt.NDArray[np.integer]],
-    pulls: Mapping[str, Mapping[str, npt.NDArray[Any]]],
+    sizes: Arrays,
+    edges: Mapping[Relation, npt.NDArray[Any]],
+    pulls: Mapping[str, Arrays],
 ) -> GraphBatch:
     """Build K graphs at once, as `InputGraph.from_types` builds one.
 
@@ -188,7 +189,7 @@ def stacked(
     before: Pairs,
     layers: int,
     ends: tuple[str, str],
-    pulls: Mapping[str, Mapping[str, npt.NDArray[Any]]],
+    pulls: Mapping[str, Arrays],
     edges: Mapping[Relation, Pairs] | None = None,
 ) -> GraphBatch:
     """Build graphs once for each layer: the types layers.0 and so on, and those at the ends.

@@ -45,12 +45,12 @@ class DataFormat(NamedTuple):
 
     Attributes:
         text: what the graphs are, and in which files; for people.
-        read: a reader of one file, which takes `vocabularies`, and `ReadOptions` if nothing is
-            generated for it; None where there are no files. Its options are keywords.
+        make: a reader of one file, which takes `vocabularies`, and `ReadOptions` if nothing is
+            generated; where there are no files, it makes the graphs of all splits, and vocabularies,
+            for a seed. Its options are keywords.
         endings: of the names of its files; () where it is only generated.
         what: the files hold, for the description of a data set.
-        generate: returns for a seed the text of each split; where there are no files, graphs and
-            vocabularies, with options; None where there is no such data.
+        generate: returns for a seed the text of each split; None where there is no such text.
         made: what is generated; for people.
         inside: name of a folder that the files may lie in.
         begins: what tells a file of train of this format by its beginning; None, if nothing does.
@@ -58,8 +58,8 @@ class DataFormat(NamedTuple):
     """
 
     name: str
-    text: str = ""
-    read: Callable[..., Examples] | None = None
+    text: str
+    make: Callable[..., Any]
     endings: tuple[str, ...] = ()
     what: str = "graphs"
     generate: Callable[..., Any] | None = None
@@ -72,14 +72,14 @@ class DataFormat(NamedTuple):
     @property
     def options(self) -> list[str]:
         """Return the names of what may be said of it besides where it is."""
-        arguments = inspect.signature(self.read or self.generate).parameters.values()
+        arguments = inspect.signature(self.make).parameters.values()
         own = [each.name for each in arguments if each.kind is each.KEYWORD_ONLY]
         return [*own, *(OF_FILES if self.endings else ()), *(OF_READERS if self.reader else ())]
 
     @property
     def reader(self) -> bool:
-        """Tell whether it takes `ReadOptions`: there is none that is generated."""
-        return self.generate is None
+        """Tell whether files are read into records, by `ReadOptions`; then none are generated."""
+        return bool(self.endings) and self.generate is None
 
     def folder(self, path: Path) -> Path:
         """Return the folder with the files, for the one that is named."""
@@ -201,17 +201,20 @@ FORMATS = {
         ),
         DataFormat(
             "logic",
-            generate=generated.logic,
+            "",
+            generated.logic,
             made="400 / 100 / 100 logic circuits of 4 constants and 12 gates; labels are values",
         ),
         DataFormat(
             "circuits",
-            generate=generated.circuits,
+            "",
+            generated.circuits,
             made="300 / 60 / 60 circuits of AND gates and inverters; targets are probabilities",
         ),
         DataFormat(
             "tree-fc",
-            generate=generated.complete_trees,
+            "",
+            generated.complete_trees,
             made="complete binary trees, words at the leaves and a target at the root",
         ),
         DataFormat(
@@ -263,7 +266,7 @@ def catalogue(format: str | None = None) -> list[CatalogueEntry]:
     made = [
         CatalogueEntry(GENERATED, row.name, row.made, "vertexrt", licence)
         for row in FORMATS.values()
-        if row.generate
+        if not row.reader
     ]
     return [entry for entry in (*made, *DOWNLOADED) if format in (None, entry.format)]
 
@@ -352,12 +355,12 @@ def load(
     named = {split: str(given.pop(split)) for split in OF_FILES if split in given}
     path = None if generated else _path(name, row)
     found: dict[str, GraphBatch] = {}
-    known = vocabularies
+    known: Any = vocabularies
     shares: dict[str, float] = {}
     ids: dict[str, tuple[Any, ...]] = {}
     about = f"{row.made}, seed {seed}"
-    if row.read is None:
-        found, known = row.generate(seed, **given)
+    if not row.endings:
+        found, known = row.make(seed, **given)
     else:
         sources: Mapping[str, Source]
         if path is None:
@@ -368,6 +371,7 @@ def load(
                     "the splits that they have",
                     "leave it out, or name a file as data",
                 )
+            assert row.generate is not None
             texts = row.generate(seed)
             if format == "text":
                 floors = [f"{texts[split].perplexity:.2f} on {split}" for split in OF_FILES]
@@ -390,8 +394,8 @@ def load(
             names = {name: ours for ours, name in called.items() if name}
             if not labelled:
                 names |= {called[ours] or ours: "" for ours in (LABEL, "target")}
-            reals = [*reals, *(["target"] if called["target"] else [])]
-            given |= {"names": names, "labels": [LABEL]}
+            given |= {"names": names, "labels": [LABEL], "reals": [*reals]}
+            given["reals"] += ["target"] if called["target"] else []
         elif vocabularies is None and "train" not in sources:
             raise UsageError.at(
                 "data",
@@ -400,10 +404,9 @@ def load(
                 "add it, or pass them",
             )
         for split, source in sources.items():  # the first numbers words, and says what is real
-            options = {"reals": reals} if row.reader else {}
-            made = row.read(source, vocabularies=known, **options, **given)
-            found[split], known, ids[split] = made
-            reals = sorted({*reals, *real_pulls(made.batch)})
+            found[split], known, ids[split] = row.make(source, vocabularies=known, **given)
+            if row.reader:
+                given["reals"] = sorted({*given["reals"], *real_pulls(found[split])})
     # Trees of sentiment need not have each label.
     counts = {LABEL: 2 if given.get("binary") else readers.LABELS} if format == "trees" else {}
     for batch in found.values():
@@ -444,12 +447,7 @@ def format_of(data: str) -> str:
         return named[0]
     path = expanded(data)
     if not os.path.exists(path):
-        raise UsageError.at(
-            "data",
-            f"there is no {path}",
-            "expected a folder or a file with the data",
-            "check the path",
-        )
+        raise _no_data(path)
     rows = [row for row in FORMATS.values() if row.endings]
     for row in rows:
         if row.fits(path):
@@ -459,9 +457,9 @@ def format_of(data: str) -> str:
     raise DataError.at("data", f"no data in {path}", f"expected {expected}", action)
 
 
-def _checked(options: LoadOptions, row: DataFormat) -> dict[str, object]:
+def _checked(options: LoadOptions, row: DataFormat) -> dict[str, Any]:
     """Return the options that say something; refuse those that another format has, or none."""
-    found: dict[str, object] = {}
+    found = {}
     for option, value in options.items():
         if option in row.options:
             if value is not None:
@@ -503,11 +501,15 @@ def _path(name: str, row: DataFormat) -> Path:
         return path
     known = [entry.name for entry in catalogue(row.name)]
     if os.path.exists(path) or os.sep in name or name.startswith(".") or not known:
-        got = f"{path} is neither" if os.path.exists(path) else f"there is no {path}"
-        expected = "expected a folder or a file with the data"
-        action = "check the path"
-    else:
-        got = f"'{name}' is neither a data set nor a folder"
-        expected = f"for {row.name} there is {', '.join(known)}"
-        action = "give one of them or the path of a folder." + nearest(name, known)
-    raise UsageError.at("data", got, expected, action)
+        raise _no_data(path)
+    raise UsageError.at(
+        "data",
+        f"'{name}' is neither a data set nor a folder",
+        f"for {row.name} there is {', '.join(known)}",
+        "give one of them or the path of a folder." + nearest(name, known),
+    )
+
+
+def _no_data(path: Path) -> UsageError:
+    got = f"{path} is neither" if os.path.exists(path) else f"there is no {path}"
+    return UsageError.at("data", got, "expected a folder or a file with the data", "check the path")

@@ -278,7 +278,7 @@ def read_conllu(
     Raises: DataError or GraphError, with file and line, when a line has not ten columns, the words
         of a sentence are not numbered 1, 2, ..., a head is none of them, or heads form a cycle.
     """
-    given: object = pulls
+    given: Any = pulls
     named = [name for name, ours in (options.get("names") or {}).items() if ours]
     asked = [*given, *named] if isinstance(given, list | tuple) else [given]
     for name in asked:
@@ -589,24 +589,16 @@ def sentences(
         chains = [part[at : at + pieces] for at in cuts for part in parts if at < len(part)]
         sizes, order = np.array([len(each) for each in chains]), np.concatenate(chains)
         word, label = word[order], label[order]
-    if layers is not None:
-        return Examples(layered_chains(sizes, word, label, layers), known)
+    before = chain(sizes)
+    if layers is not None:  # for a `LanguageModel`
+        typed = {"layers.0": {"word": word}, "next": {"label": label}}
+        return Examples(stacked(sizes, before, layers, ("", "next"), typed), known)
     graph_ptr = ptr_of(sizes)
     has_child = np.ones(len(label), np.bool_)
     has_child[graph_ptr[:-1]] = False
     pulls = {"word": word, "label": label}
-    batch = GraphBatch(graph_ptr, ptr_of(has_child), chain(sizes)[:, 0], pulls)
+    batch = GraphBatch(graph_ptr, ptr_of(has_child), before[:, 0], pulls)
     return Examples(batch, known)
-
-
-def layered_chains(sizes: IntArray, word: IntArray, label: IntArray, layers: int) -> GraphBatch:
-    """Build chains for a `LanguageModel` of so many layers.
-
-    Args:
-        sizes: int [K], words of each chain; word, label: int [words], of all chains.
-    """
-    pulls = {"layers.0": {"word": word}, "next": {"label": label}}
-    return stacked(sizes, chain(sizes), layers, ("", "next"), pulls)
 
 
 def tagged(

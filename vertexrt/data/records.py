@@ -45,6 +45,8 @@ _STRUCTURES = {
 _RELATION = ("child", "relation", "parent", "pairs")
 Fields = dict[str, Any]  # of a record
 Values = dict[str, list[Any]]  # by pull: a value for each vertex of the batch, None for none
+# Of the edges of each relation, in the order of records: a batch has all by their parents.
+Parents = list[npt.NDArray[np.integer]]
 Key = tuple[str, str, str]  # of a relation: child type, relation, parent type
 
 # Texts that are numbers where all of a column are; longer whole ones are words.
@@ -178,8 +180,7 @@ def collect(
     edges = _Columns(file, unit, "edge pull", "edges", {}, {})
     graphs: list[InputGraph] = []
     ids: list[Any] = []
-    # Of each edge, in the order of records: a batch has the edges by their parents.
-    parents: list[npt.NDArray[np.integer]] = []
+    parents: Parents = []
     for number, given in records:
         try:
             record: Any = given if make is None else make(given)
@@ -230,7 +231,7 @@ def _add(
     number: int,
     vertices: _Columns,
     edges: _Columns,
-    parents: list[npt.NDArray[np.integer]],
+    parents: Parents,
 ) -> InputGraph:
     """Return the graph of a record; what its vertices and edges have is added to the rest."""
     if not isinstance(record, dict):
@@ -288,11 +289,11 @@ def _add(
     return graph
 
 
-def _relations(listed: object) -> dict[Key, dict[str, Any]]:
+def _relations(listed: object) -> dict[Key, Fields]:
     """Return the objects with the fields of a relation, by what they are of."""
     if not isinstance(listed, list):
         raise wrong(f"relations is {listed!r:.60}", "expected a list of objects", "write [{...}]")
-    found: dict[Key, dict[str, Any]] = {}
+    found: dict[Key, Fields] = {}
     for number, relation in enumerate(listed):
         what = f"relation {number}"
         _check_named(relation, what)
@@ -524,8 +525,7 @@ def from_records(records: Iterable[Any], **options: Unpack[ReadOptions]) -> Exam
 def _once(pairs: list[tuple[str, Any]]) -> Fields:
     record = dict(pairs)
     if len(record) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
         raise wrong(f"the name '{twice}' twice", "expected each name once", "rename one")
     return record
 
