@@ -14,8 +14,10 @@ from tests import model_evaluations as by_hand
 from tests.devices import shim
 from tests.model_evaluations import Evaluated, LabelledVertex, Signal, SpeltSentence
 from tests.runs import TOLERANCE, Way, assert_same, train
-from vertexrt.data.generated_graphs import circuit_graph, layered_graphs
-from vertexrt.data.text_formats import layered_chains, pyramids, tagged, translation
+from vertexrt.data.edges import chain, stacked
+from vertexrt.data.files import Text
+from vertexrt.data.generated import circuit_graph, layered_graphs
+from vertexrt.data.readers import pyramids, tagged, translation
 from vertexrt.models import (
     DAGNN,
     BiLSTMCharTagger,
@@ -49,7 +51,9 @@ SENTENCES = [([1, 2, 3], [2, 3, 0]), ([4], [5]), ([6, 2, 2, 1], [2, -1, 1, 0])]
 
 def chains(layers: int) -> vrt.GraphBatch:
     words, labels = (np.concatenate([s[k] for s in SENTENCES]) for k in (0, 1))
-    return layered_chains(np.array([len(s[0]) for s in SENTENCES]), words, labels, layers)
+    sizes = np.array([len(s[0]) for s in SENTENCES])
+    pulls = {"layers.0": {"word": words}, "next": {"label": labels}}
+    return stacked(sizes, chain(sizes), layers, ("", "next"), pulls)
 
 
 def language_model(
@@ -119,7 +123,7 @@ TAGGED = "to|O Rome|LOC go|O\nI|O\nAnn|PER saw|O Rome|LOC to|O\n"
 
 
 def tagger(letters: bool) -> Case:
-    found, known, _ = tagged({"train": (TAGGED, "tags")}, None, letters=letters, crf=letters)
+    batch, known, _ = tagged(Text("tags", TAGGED), letters=letters, crf=letters)
     vocabulary, tags = known["word"], known["label"].words
     alphabet = known.get("letter", vocabulary)
     split = [[pair.split("|") for pair in line.split()] for line in TAGGED.splitlines()]
@@ -135,13 +139,13 @@ def tagger(letters: bool) -> Case:
     model: Callable[[], vrt.Model] = partial(BiLSTMTagger, **sizes)
     if letters:
         model = partial(BiLSTMCharTagger, **sizes, num_letter=len(alphabet), spelling=3)
-    batch = found["train"]
+    batch = batch
     return Case(model, batch, lambda lib, p: by_hand.tagger(lib, p, sentences), "tag")
 
 
 def seq2seq() -> Case:
     text = "a b c\tX Y\nb\tZ\nc a\tY X Y\n"
-    found, known, _ = translation({"train": (text, "pairs")}, None)
+    batch, known, _ = translation(Text("pairs", text))
     word, said = known["word"], known["said"]
     examples = []
     for source, target in (line.split("\t") for line in text.splitlines()):
@@ -149,7 +153,7 @@ def seq2seq() -> Case:
         examples.append(([word.index(each) for each in source.split()], spoken[:-1], spoken[1:]))
     return Case(
         partial(Seq2Seq, len(word), len(said), EMBED, HIDDEN),
-        found["train"],
+        batch,
         lambda lib, p: by_hand.translated(lib, p, examples),
         "decoder",
     )

@@ -18,7 +18,7 @@ from typing import IO, Any, NamedTuple
 
 from vertexrt.cache.folders import make_private
 from vertexrt.config import config
-from vertexrt.errors import DataError, UsageError, from_system, nearest
+from vertexrt.errors import DataError, UsageError, nearest
 
 _TIMEOUT_SECONDS = 60
 _CHUNK_BYTES = 1 << 20
@@ -162,12 +162,17 @@ def fetch(name: str) -> Path:
         for file, sha256 in source.files.items()
     ):
         return folder
-    expected = "expected a cache folder that may be written"
-    action = "set VERTEXRT_CACHE to another folder"
-    with from_system(DataError, where, f"cannot write {folder.parent}", expected, action):
+    try:
         if fault := make_private(folder.parent):
             raise OSError(0, fault)
         scratch = tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent)
+    except OSError as error:
+        raise DataError.at(
+            where,
+            f"cannot write {folder.parent}: {error.strerror}",
+            "expected a cache folder that may be written",
+            "set VERTEXRT_CACHE to another folder",
+        ) from error
     with scratch:
         archive = Path(scratch.name) / "archive"
         ready = Path(scratch.name) / "ready"

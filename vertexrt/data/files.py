@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from vertexrt.errors import DataError, UsageError, from_system, nearest
+from vertexrt.errors import DataError, UsageError, nearest
 
 AnyPath = str | os.PathLike[str]
 
@@ -82,9 +82,15 @@ def split_files(path: Path, endings: Sequence[str], splits: Sequence[str]) -> di
         if found:
             files[split] = found[0]
         elif split == splits[0]:
-            expected = "expected a folder with the data"
-            with from_system(DataError, str(path), "cannot be read", expected, "check the folder"):
+            try:
                 present = sorted(os.listdir(path))
+            except OSError as error:
+                raise DataError.at(
+                    str(path),
+                    f"cannot be read: {error.strerror}",
+                    "expected a folder with the data",
+                    "check the folder",
+                ) from error
             shown = ", ".join(present[:6]) + (", ..." if len(present) > 6 else "")
             raise DataError.at(
                 str(path),

@@ -46,8 +46,8 @@ class DataFormat(NamedTuple):
     Attributes:
         text: what the graphs are, and in which files; for people.
         make: a reader of one file, which takes `vocabularies`, and `ReadOptions` if nothing is
-            generated; where there are no files, it makes the graphs of all splits, and vocabularies,
-            for a seed. Its options are keywords.
+            generated; where there are no files, it makes the graphs of all splits, and
+            vocabularies, for a seed. Its options are keywords.
         endings: of the names of its files; () where it is only generated.
         what: the files hold, for the description of a data set.
         generate: returns for a seed the text of each split; None where there is no such text.

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from vertexrt.checks import is_whole
 from vertexrt.data.dataset import Vocabulary
 from vertexrt.data.files import AnyPath, expanded, read_file, unknown
-from vertexrt.errors import DataError, UsageError, VertexrtError, from_system, nearest
+from vertexrt.errors import DataError, UsageError, VertexrtError, nearest
 from vertexrt.graph import GraphBatch, InputGraph, PullValue, Rows
 from vertexrt.graph.networks import values_of
 from vertexrt.graph.pulls import ordered_pulls
@@ -563,10 +563,15 @@ def write_jsonl(
     write = _plain if batch.types is None else _typed
     content = "".join(f"{line_of(record)}\n" for record in write(batch, values, of_edges)).encode()
     file = expanded(path)
-    with from_system(
-        DataError, str(file), "cannot be written", "a file that may be written", "give another"
-    ):
+    try:
         write_atomically(file, gzip.compress(content) if file.suffix == ".gz" else content)
+    except OSError as error:
+        raise DataError.at(
+            str(file),
+            f"cannot be written: {error.strerror}",
+            "a file that may be written",
+            "give another",
+        ) from error
 
 
 def line_of(record: object) -> str:
