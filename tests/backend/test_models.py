@@ -50,9 +50,9 @@ SENTENCES = [([1, 2, 3], [2, 3, 0]), ([4], [5]), ([6, 2, 2, 1], [2, -1, 1, 0])]
 
 
 def chains(layers: int) -> vrt.GraphBatch:
-    words, labels = (np.concatenate([s[k] for s in SENTENCES]) for k in (0, 1))
-    sizes = np.array([len(s[0]) for s in SENTENCES])
-    pulls = {"layers.0": {"word": words}, "next": {"label": labels}}
+    words, labels = zip(*SENTENCES, strict=True)
+    sizes = np.array([*map(len, words)])
+    pulls = {"layers.0": {"word": np.concatenate(words)}, "next": {"label": np.concatenate(labels)}}
     return stacked(sizes, chain(sizes), layers, ("", "next"), pulls)
 
 
@@ -130,7 +130,7 @@ def tagger(letters: bool) -> Case:
     sentences = [
         SpeltSentence(
             [vocabulary.index(word.lower() if letters else word) for word, _ in sentence],
-            [[alphabet.index(letter) for letter in word] for word, _ in sentence],
+            [alphabet.encode(word).tolist() for word, _ in sentence],
             [tags.index(tag) for _, tag in sentence],
         )
         for sentence in split
@@ -139,7 +139,6 @@ def tagger(letters: bool) -> Case:
     model: Callable[[], vrt.Model] = partial(BiLSTMTagger, **sizes)
     if letters:
         model = partial(BiLSTMCharTagger, **sizes, num_letter=len(alphabet), spelling=3)
-    batch = batch
     return Case(model, batch, lambda lib, p: by_hand.tagger(lib, p, sentences), "tag")
 
 
@@ -149,8 +148,8 @@ def seq2seq() -> Case:
     word, said = known["word"], known["said"]
     examples = []
     for source, target in (line.split("\t") for line in text.splitlines()):
-        spoken = [said.index(each) for each in ("<eos>", *target.split(), "<eos>")]
-        examples.append(([word.index(each) for each in source.split()], spoken[:-1], spoken[1:]))
+        spoken = said.encode(["<eos>", *target.split(), "<eos>"]).tolist()
+        examples.append((word.encode(source.split()).tolist(), spoken[:-1], spoken[1:]))
     return Case(
         partial(Seq2Seq, len(word), len(said), EMBED, HIDDEN),
         batch,
