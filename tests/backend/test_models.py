@@ -52,7 +52,7 @@ SENTENCES = [([1, 2, 3], [2, 3, 0]), ([4], [5]), ([6, 2, 2, 1], [2, -1, 1, 0])]
 def chains(layers: int) -> vrt.GraphBatch:
     words, labels = zip(*SENTENCES, strict=True)
     sizes = np.array([*map(len, words)])
-    pulls = {"layers.0": {"word": np.concatenate(words)}, "next": {"label": np.concatenate(labels)}}
+    pulls = {"layers.0": {"word": np.hstack(words)}, "next": {"label": np.hstack(labels)}}
     return stacked(sizes, chain(sizes), layers, ("", "next"), pulls)
 
 
@@ -147,8 +147,9 @@ def seq2seq() -> Case:
     batch, known, _ = translation(Text("pairs", text))
     word, said = known["word"], known["said"]
     examples = []
-    for source, target in (line.split("\t") for line in text.splitlines()):
-        spoken = said.encode(["<eos>", *target.split(), "<eos>"]).tolist()
+    for line in text.splitlines():
+        source, target = line.split("\t")
+        spoken = said.encode(f"<eos> {target} <eos>".split()).tolist()
         examples.append((word.encode(source.split()).tolist(), spoken[:-1], spoken[1:]))
     return Case(
         partial(Seq2Seq, len(word), len(said), EMBED, HIDDEN),
