@@ -280,14 +280,14 @@ def read_conllu(
     """
     given: Any = pulls
     named = [name for name, ours in (options.get("names") or {}).items() if ours]
-    asked = [*given, *named] if isinstance(given, list | tuple) else [given]
+    asked = [*map(str, given), *named] if isinstance(given, list | tuple) else [str(given)]
     for name in asked:
         if name not in _PULLED:
             raise UsageError.at(
                 "read_conllu",
                 f"no column {name!r:.60}",
                 f"the columns are {', '.join(_PULLED)}",
-                f"name one of these.{nearest(str(name), _PULLED)}",
+                f"name one of these.{nearest(name, _PULLED)}",
             )
     file, text = read_file(path)
     numbers = {name: number for number, name in enumerate(_CONLLU)}
