@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 import vertexrt as vrt
-from vertexrt.data.edges import chain
-from vertexrt.data.typed import stacked
+from vertexrt.data.edges import chain, stacked
 
 CELLS: dict[str, type[Any]] = {
     "LSTM": vrt.nn.LSTMCell,

@@ -12,8 +12,7 @@ from benchmarks.papers.stacks import Form, Stack
 from tests.devices import SHIM_AND_GPU, gpu, require, shim
 from tests.launches import launch_of
 from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate, train
-from vertexrt.data.edges import chain
-from vertexrt.data.typed import stacked, typed_batch
+from vertexrt.data.edges import chain, stacked, typed_batch
 from vertexrt.engine.variant import Passes
 from vertexrt.kernels.cuda.instruction import TIMES
 

@@ -14,8 +14,10 @@ from tests import model_evaluations as by_hand
 from tests.devices import shim
 from tests.model_evaluations import Evaluated, LabelledVertex, Signal, SpeltSentence
 from tests.runs import TOLERANCE, Way, assert_same, train
-from vertexrt.data.generated_graphs import circuit_graph, layered_graphs
-from vertexrt.data.text_formats import layered_chains, pyramids, tagged, translation
+from vertexrt.data.edges import chain, stacked
+from vertexrt.data.files import Text
+from vertexrt.data.generated import circuit_graph, layered_graphs
+from vertexrt.data.readers import pyramids, tagged, translation
 from vertexrt.models import (
     DAGNN,
     BiLSTMCharTagger,
@@ -48,8 +50,10 @@ SENTENCES = [([1, 2, 3], [2, 3, 0]), ([4], [5]), ([6, 2, 2, 1], [2, -1, 1, 0])]
 
 
 def chains(layers: int) -> vrt.GraphBatch:
-    words, labels = (np.concatenate([s[k] for s in SENTENCES]) for k in (0, 1))
-    return layered_chains(np.array([len(s[0]) for s in SENTENCES]), words, labels, layers)
+    words, labels = zip(*SENTENCES, strict=True)
+    sizes = np.array([*map(len, words)])
+    pulls = {"layers.0": {"word": np.hstack(words)}, "next": {"label": np.hstack(labels)}}
+    return stacked(sizes, chain(sizes), layers, ("", "next"), pulls)
 
 
 def language_model(
@@ -119,14 +123,14 @@ TAGGED = "to|O Rome|LOC go|O\nI|O\nAnn|PER saw|O Rome|LOC to|O\n"
 
 
 def tagger(letters: bool) -> Case:
-    found, known, _ = tagged({"train": (TAGGED, "tags")}, None, letters=letters, crf=letters)
+    batch, known, _ = tagged(Text("tags", TAGGED), letters=letters, crf=letters)
     vocabulary, tags = known["word"], known["label"].words
     alphabet = known.get("letter", vocabulary)
     split = [[pair.split("|") for pair in line.split()] for line in TAGGED.splitlines()]
     sentences = [
         SpeltSentence(
             [vocabulary.index(word.lower() if letters else word) for word, _ in sentence],
-            [[alphabet.index(letter) for letter in word] for word, _ in sentence],
+            [alphabet.encode(word).tolist() for word, _ in sentence],
             [tags.index(tag) for _, tag in sentence],
         )
         for sentence in split
@@ -135,21 +139,21 @@ def tagger(letters: bool) -> Case:
     model: Callable[[], vrt.Model] = partial(BiLSTMTagger, **sizes)
     if letters:
         model = partial(BiLSTMCharTagger, **sizes, num_letter=len(alphabet), spelling=3)
-    batch = found["train"]
     return Case(model, batch, lambda lib, p: by_hand.tagger(lib, p, sentences), "tag")
 
 
 def seq2seq() -> Case:
     text = "a b c\tX Y\nb\tZ\nc a\tY X Y\n"
-    found, known, _ = translation({"train": (text, "pairs")}, None)
+    batch, known, _ = translation(Text("pairs", text))
     word, said = known["word"], known["said"]
     examples = []
-    for source, target in (line.split("\t") for line in text.splitlines()):
-        spoken = [said.index(each) for each in ("<eos>", *target.split(), "<eos>")]
-        examples.append(([word.index(each) for each in source.split()], spoken[:-1], spoken[1:]))
+    for line in text.splitlines():
+        source, target = line.split("\t")
+        spoken = said.encode(f"<eos> {target} <eos>".split()).tolist()
+        examples.append((word.encode(source.split()).tolist(), spoken[:-1], spoken[1:]))
     return Case(
         partial(Seq2Seq, len(word), len(said), EMBED, HIDDEN),
-        found["train"],
+        batch,
         lambda lib, p: by_hand.translated(lib, p, examples),
         "decoder",
     )

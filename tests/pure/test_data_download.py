@@ -11,8 +11,7 @@ import pytest
 
 from vertexrt.config import config
 from vertexrt.data import catalogue, download, load
-from vertexrt.data.catalogue import CatalogueEntry, Source
-from vertexrt.data.download import fetch
+from vertexrt.data.download import CatalogueEntry, Source, fetch
 from vertexrt.errors import DataError, UsageError
 
 TEXTS = {name: f"({n} word)\n".encode() for n, name in enumerate(("train", "dev", "test"))}
@@ -63,7 +62,7 @@ def publish(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Pub
         files = {f"{split}.txt": sha256(text) for split, text in TEXTS.items()}
         source = Source((tmp_path / name).as_uri(), checksum, "trees", files)
         entry = CatalogueEntry("tiny", "trees", "three trees", "here", "none", source)
-        monkeypatch.setattr(download, "catalogue", lambda: [*catalogue(), entry])
+        monkeypatch.setattr(download, "DOWNLOADED", [*download.DOWNLOADED, entry])
         return entry
 
     return put

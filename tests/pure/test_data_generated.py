@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vertexrt.data import Loader, load
-from vertexrt.data.generated_text import WORDS, generate_text, with_s
+from vertexrt.data.generated import WORDS, generate_text, with_s
 from vertexrt.data.treebank import Phrase, Role, compose, generate_treebank, word
 from vertexrt.errors import GraphError, UsageError
 from vertexrt.graph import BracketForest, GraphBatch, InputGraph, Rows, parse_brackets
@@ -143,11 +143,11 @@ def test_treebank_is_written_and_read(tmp_path: Path) -> None:
 
 def test_samples_are_what_the_generators_give() -> None:
     trees = generate_treebank(0)["dev"].splitlines()
-    text = generate_text(0)["dev"].text.splitlines()
+    text = generate_text(0)["dev"].splitlines()
     assert (SAMPLES / "generated-trees.txt").read_text().splitlines() == trees[:20]
     assert (SAMPLES / "generated-text.txt").read_text().splitlines() == text[:20]
     assert generate_treebank(1)["dev"].splitlines() != trees
-    assert generate_text(1)["dev"].text.splitlines() != text
+    assert generate_text(1)["dev"].splitlines() != text
 
 
 def test_generated_text_agrees_and_knows_its_perplexity() -> None:

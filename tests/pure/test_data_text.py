@@ -274,7 +274,7 @@ def test_sentences_of_conllu_that_run_together(tmp_path: Path) -> None:
 
 def test_pulls_that_conllu_does_not_have(tmp_path: Path) -> None:
     text = text_of(VertexrtError, lambda: vrt.data.read_conllu(tmp_path / "x", ["head"]))
-    assert "pulls=['head']; expected a list of form, lemma" in text
+    assert "no column 'head'; the columns are form, lemma" in text
 
 
 def test_compressed_sentiment_trees(tmp_path: Path) -> None:

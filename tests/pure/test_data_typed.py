@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from vertexrt.data import load
-from vertexrt.data.edges import chain, pairs
-from vertexrt.data.text_formats import pyramids
-from vertexrt.data.typed import typed_batch
+from vertexrt.data.edges import chain, pairs, typed_batch
+from vertexrt.data.readers import pyramids
 from vertexrt.errors import DataError, UsageError
 from vertexrt.graph import GraphBatch, InputGraph
 

@@ -13,7 +13,8 @@ import pytest
 import vertexrt as vrt
 from examples import tree_decoder
 from vertexrt.cli.main import main
-from vertexrt.data.text_formats import sentences, translation
+from vertexrt.data.files import Text
+from vertexrt.data.readers import sentences, translation
 from vertexrt.models import GRULanguageModel, LSTMLanguageModel, Seq2Seq
 
 SIZES = {"embed": 8, "hidden": 8}
@@ -35,33 +36,32 @@ def nets(model: Any, *sizes: int, **options: Any) -> list[vrt.Network]:
 @pytest.mark.parametrize("model", [LSTMLanguageModel, GRULanguageModel])
 def test_a_language_model_goes_on(model: Any) -> None:
     lines = ["a b c d", "b", "c c a"]
-    read, known, _ = sentences({"train": ("\n".join(lines), "text")}, None, layers=2)
+    read, known, _ = sentences(Text("text", "\n".join(lines)), layers=2)
     whole, steps = nets(model, len(known["word"]), layers=2)
-    found = model.generate(steps, read["train"], max_length=6)
+    found = model.generate(steps, read, max_length=6)
     for line, (one,) in zip(lines, found, strict=True):
         words = line.split() + [known["word"].words[word] for word in one.words]
-        text = {"train": (" ".join(words), "text")}
-        again, _, _ = sentences(text, known, layers=2)
-        logits = whole(again["train"], outputs=["logits"])["logits"]
-        wanted = logits[again["train"].of_type("next")].argmax(axis=1)[-len(one.words) - 1 : -1]
+        again, _, _ = sentences(Text("text", " ".join(words)), known, layers=2)
+        logits = whole(again, outputs=["logits"])["logits"]
+        wanted = logits[again.of_type("next")].argmax(axis=1)[-len(one.words) - 1 : -1]
         assert list(one.words) == wanted.tolist()
 
 
 def test_a_translation_goes_on_until_it_ends() -> None:
     pairs = ["a b c\tX Y", "b\tZ", "c a\tY X Y"]
-    read, known, _ = translation({"train": ("\n".join(pairs), "pairs")}, None)
+    read, known, _ = translation(Text("pairs", "\n".join(pairs)))
     whole, steps = nets(Seq2Seq, len(known["word"]), len(known["said"]))
     end = known["said"].index("<eos>")
     (greedy, beams) = (
-        Seq2Seq.generate(steps, read["train"], end=end, max_length=7, num_beams=n) for n in (1, 3)
+        Seq2Seq.generate(steps, read, end=end, max_length=7, num_beams=n) for n in (1, 3)
     )
     for pair, (one,), several in zip(pairs, greedy, beams, strict=True):
         for each in (one, *several):
             said = [known["said"].words[word] for word in each.words if word != end]
-            text = {"train": (f"{pair.partition(chr(9))[0]}\t{' '.join(said) or 'X'}", "pairs")}
-            again, _, _ = translation(text, known)
-            logits = whole(again["train"], outputs=["logits"])["logits"].astype(np.float64)
-            logits = logits[again["train"].of_type("decoder")][: len(each.words)]
+            text = f"{pair.partition(chr(9))[0]}\t{' '.join(said) or 'X'}"
+            again, _, _ = translation(Text("pairs", text), known)
+            logits = whole(again, outputs=["logits"])["logits"].astype(np.float64)
+            logits = logits[again.of_type("decoder")][: len(each.words)]
             scores = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
             score = scores[np.arange(len(each.words)), each.words].mean()
             assert np.isclose(each.score, score, atol=1e-4)

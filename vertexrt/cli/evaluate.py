@@ -52,7 +52,7 @@ from vertexrt.data import Loader, catalogue
 from vertexrt.data import load as load_data
 from vertexrt.data.dataset import END, UNKNOWN, Dataset, OpenVocabulary, Vocabulary
 from vertexrt.data.files import WHOLE, expanded
-from vertexrt.data.readers import line_of
+from vertexrt.data.records import line_of
 from vertexrt.errors import CheckpointError, UsageError, from_system, number_of, one_line
 from vertexrt.graph import GraphBatch
 from vertexrt.models.catalogue import is_own

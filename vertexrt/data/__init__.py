@@ -3,23 +3,18 @@
 from typing import TYPE_CHECKING
 
 from vertexrt.data import edges
-from vertexrt.data.catalogue import catalogue
-from vertexrt.data.dataset import Dataset, Vocabulary
+from vertexrt.data.dataset import Dataset, Loader, Vocabulary
 from vertexrt.data.embeddings import Embeddings, read_embeddings
 from vertexrt.data.graph_libraries import from_dgl, from_networkx, from_pyg
-from vertexrt.data.load import load
-from vertexrt.data.loader import Loader
+from vertexrt.data.load import catalogue, load
 from vertexrt.data.readers import (
     from_nltk,
-    from_records,
     read_conll,
     read_conllu,
-    read_jsonl,
     read_tagged,
     read_trees,
-    write_jsonl,
 )
-from vertexrt.data.records import Examples
+from vertexrt.data.records import Examples, from_records, read_jsonl, write_jsonl
 from vertexrt.instead import instead
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Download a data set once, check it, and keep it in the cache folder."""
+"""The data sets that are downloaded: where they live; once, checked, into the cache folder."""
 
 import hashlib
 import http.client
@@ -12,13 +12,12 @@ import urllib.error
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, NamedTuple
 
 from vertexrt.cache.folders import make_private
-from vertexrt.data.catalogue import Source, catalogue
+from vertexrt.config import config
 from vertexrt.errors import DataError, UsageError, nearest
 
 _TIMEOUT_SECONDS = 60
@@ -27,8 +26,9 @@ _CHUNK_BYTES = 1 << 20
 _LARGEST_ARCHIVE = 1 << 30  # bytes; those of the catalogue have at most 40 MB
 _LARGEST_FILE = 256 << 20  # bytes, unpacked
 
-# What the standard library raises for an archive that is damaged (ValueError: its text fields), is
-# encrypted (RuntimeError) or packed in a way that it does not know (NotImplementedError).
+# What the standard library raises for an archive that is damaged (ValueError: its text fields,
+# KeyError: a link to nothing), is encrypted (RuntimeError) or packed in a way that it does not
+# know (NotImplementedError).
 _DAMAGED = (
     tarfile.TarError,
     zipfile.BadZipFile,
@@ -36,11 +36,103 @@ _DAMAGED = (
     lzma.LZMAError,
     struct.error,
     EOFError,
+    KeyError,
     NotImplementedError,
     OSError,
     RuntimeError,
     ValueError,
 )
+
+
+class Source(NamedTuple):
+    """Say where an archive is downloaded from.
+
+    Attributes:
+        url: of a .zip or .tgz archive.
+        sha256: of the archive; None when its home states none: then its files vouch for it.
+        folder: inside the archive.
+        files: names of what is taken from there, and the sha256 of each.
+    """
+
+    url: str
+    sha256: str | None
+    folder: str
+    files: Mapping[str, str]
+
+
+class CatalogueEntry(NamedTuple):
+    """Describe a data set that has a name.
+
+    Attributes:
+        name: for `load` and `--data`.
+        format: how it is read, a name of `FORMATS`.
+        description: one line.
+        home: where it comes from.
+        licence: in a few words; the cards in `datasets/` say more.
+        source: where it is downloaded from; None when it is generated.
+    """
+
+    name: str
+    format: str
+    description: str
+    home: str
+    licence: str
+    source: Source | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder that the downloaded files are kept in."""
+        return config().cache_dir / "data" / self.name
+
+    @property
+    def cached(self) -> bool:
+        """Tell whether loading it needs no download."""
+        files = self.source.files if self.source else ()
+        return all((self.folder / name).is_file() for name in files)
+
+
+DOWNLOADED = [
+    CatalogueEntry(
+        name="sst",
+        format="trees",
+        description="Stanford Sentiment Treebank, 8,544 / 1,101 / 2,210 trees, labels 0..4",
+        home="https://nlp.stanford.edu/sentiment",
+        licence="none stated; made public for research",
+        source=Source(
+            url="https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip",
+            sha256="5c613a4f673fc74097d523a2c83f38e0cc462984d847b82c7aaf36b01cbbbfcc",
+            folder="trees",
+            files={
+                "train.txt": "e2f3f41b0b1e6d4dddc0effe3bfc2d27ed8928079aa9a03d652311614fc5feb7",
+                "dev.txt": "0e9336aed6e4730e19f58d00a77b3f0297efdb755f7b5e598c98a05e3f97ea40",
+                "test.txt": "6e54806dee95cf80cd918e7dfb3f6770f6df24bf826f289a4d1f709e1c8f6761",
+            },
+        ),
+    ),
+    CatalogueEntry(
+        name="ptb",
+        format="text",
+        description="Penn Treebank text (Mikolov's version), 42,068 / 3,370 / 3,761 sentences",
+        home="http://www.fit.vutbr.cz/~imikolov/rnnlm",
+        licence="LDC User Agreement; passed around for research, not open",
+        source=Source(
+            url="http://www.fit.vutbr.cz/~imikolov/rnnlm/simple-examples.tgz",
+            sha256=None,
+            folder="simple-examples/data",
+            files={
+                "ptb.train.txt": (
+                    "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf"
+                ),
+                "ptb.valid.txt": (
+                    "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2"
+                ),
+                "ptb.test.txt": (
+                    "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0"
+                ),
+            },
+        ),
+    ),
+]
 
 
 def fetch(name: str) -> Path:
@@ -50,11 +142,11 @@ def fetch(name: str) -> Path:
     the folder appears when all is well.
 
     Args:
-        name: of an entry of the catalogue that has a source.
+        name: of an entry of the catalogue that is downloaded.
     Raises: UsageError, when there is no such entry; DataError, when there is no network, the
         checksum is wrong, or the cache folder cannot be written; the text says what to do.
     """
-    entries = {entry.name: entry for entry in catalogue() if entry.source}
+    entries = {entry.name: entry for entry in DOWNLOADED}
     if name not in entries:
         raise UsageError.at(
             "data fetch",
@@ -115,30 +207,24 @@ def _unpack(where: str, source: Source, archive: Path, to: Path) -> dict[str, st
     """Write the source's files, and no others, under their own names; return the sha256 of each."""
     wanted = {f"{source.folder}/{name}": to / name for name in source.files}
     digests: dict[str, str] = {}
+    zipped = source.url.endswith(".zip")
     try:
-        for path, unpack in _members(archive, zipped=source.url.endswith(".zip")):
-            member = path.removeprefix("./")
-            if target := wanted.pop(member, None):
-                with unpack() as packed:
-                    digests[member] = _copy(packed, target, _LARGEST_FILE, f"{target.name} has ")
+        packed: Any
+        with zipfile.ZipFile(archive) if zipped else tarfile.open(archive) as packed:
+            for path in packed.namelist() if zipped else packed.getnames():
+                member = path.removeprefix("./")
+                if member not in wanted:
+                    continue
+                file = packed.open(path) if zipped else packed.extractfile(path)
+                if file is not None:  # so there is something to extract
+                    target = wanted.pop(member)
+                    with file:
+                        digests[member] = _copy(file, target, _LARGEST_FILE, f"{target.name} has ")
     except _DAMAGED as error:
         raise _not_the_archive(where, source, f"no archive that can be read ({error})") from error
     if wanted:
         raise _not_the_archive(where, source, f"an archive without {', '.join(wanted)}")
     return digests
-
-
-def _members(archive: Path, zipped: bool) -> Iterator[tuple[str, Callable[[], IO[bytes]]]]:
-    """Yield the name of each file in an archive, and what opens it."""
-    if zipped:
-        with zipfile.ZipFile(archive) as folder:
-            for name in folder.namelist():
-                yield name, partial(folder.open, name)
-        return
-    with tarfile.open(archive) as tape:
-        for info in tape:
-            if info.isfile():  # so there is something to extract
-                yield info.name, cast("Callable[[], IO[bytes]]", partial(tape.extractfile, info))
 
 
 def _copy(given: IO[bytes], target: Path, most: int, what: str = "") -> str:

@@ -6,10 +6,21 @@ import re
 import zlib
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from vertexrt.errors import DataError, UsageError, nearest
 
 AnyPath = str | os.PathLike[str]
+
+
+class Text(NamedTuple):
+    """A text that was read or generated, and what messages call it."""
+
+    file: str
+    text: str
+
+
+Source = AnyPath | Text
 STEMS = {"train": ("train",), "dev": ("dev", "valid"), "test": ("test",)}  # of names of files
 WHOLE = "all"  # the split of a file that is not divided
 LARGEST_TEXT = 1 << 30  # bytes; what is packed may be a thousand times as large as its file
@@ -90,10 +101,12 @@ def split_files(path: Path, endings: Sequence[str], splits: Sequence[str]) -> di
     return files
 
 
-def read_file(path: AnyPath) -> tuple[str, str]:
-    """Return what messages call a file, and its text; see `expanded` and `read_text`."""
+def read_file(path: Source) -> Text:
+    """Return a text with its name; see `expanded` and `read_text`."""
+    if isinstance(path, Text):
+        return path
     file = expanded(path)
-    return str(file), read_text(file)
+    return Text(str(file), read_text(file))
 
 
 def read_text(path: Path) -> str:

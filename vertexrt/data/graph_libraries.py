@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.data.files import AnyPath, read_file
-from vertexrt.data.records import Examples, ReadOptions, collect
+from vertexrt.data.records import Examples, ReadOptions, collect, wrong
 from vertexrt.errors import DataError, PullError, nearest, one_line
 from vertexrt.graph import InputGraph
 from vertexrt.graph.networks import read_slots
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     import networkx
 
 _ONE = ("", "", "")  # the key of edges where nodes have no types
-Edges = dict[tuple[str, str, str], npt.NDArray[Any]]
-Stores = tuple[Mapping[Any, Any], Sequence[str]]  # what has attributes, and the names of some
 
 
 def from_pyg(data: Any, pulls: Sequence[str] = (), edge_pulls: Sequence[str] = ()) -> InputGraph:
@@ -46,12 +44,12 @@ def from_pyg(data: Any, pulls: Sequence[str] = (), edge_pulls: Sequence[str] = (
         nodes, edges = {"": data}, {_ONE: data}
     else:
         raise _no_graph("from_pyg", data, "a Data or HeteroData")
-    sizes = {name: store.num_nodes for name, store in nodes.items()}
-    ends = {
-        key: _array("from_pyg", "edge_index", store.edge_index).T for key, store in edges.items()
-    }
-    stores = (nodes, pulls), (edges, edge_pulls)
-    return _graph("from_pyg", sizes, ends, *stores, typed=_ONE not in edges)
+    where, sizes = "from_pyg", {name: store.num_nodes for name, store in nodes.items()}
+    ends = {key: _array(where, "edge_index", store.edge_index).T for key, store in edges.items()}
+    of_nodes, of_edges = _stored(where, nodes, pulls), _stored(where, edges, edge_pulls)
+    if _ONE in edges:
+        return InputGraph.from_edges(sizes[""], ends[_ONE], of_nodes[""], of_edges[_ONE])
+    return InputGraph.from_types(sizes, ends, of_nodes, of_edges)
 
 
 def from_dgl(graph: Any, pulls: Sequence[str] = (), edge_pulls: Sequence[str] = ()) -> InputGraph:
@@ -65,25 +63,18 @@ def from_dgl(graph: Any, pulls: Sequence[str] = (), edge_pulls: Sequence[str] = 
     """
     if not hasattr(graph, "ntypes") or not hasattr(graph, "canonical_etypes"):
         raise _no_graph("from_dgl", graph, "a DGLGraph")
-    sizes = {name: int(graph.num_nodes(name)) for name in graph.ntypes}
-    ends: Edges = {}
-    for key in graph.canonical_etypes:
-        both = [_array("from_dgl", "edges", each) for each in graph.edges(etype=key)]
-        ends[key] = np.stack(both, axis=1)
-    nodes = {name: graph.nodes[name].data for name in graph.ntypes}
-    edges = {key: graph.edges[key].data for key in ends}
-    stores = (nodes, pulls), (edges, edge_pulls)
-    return _graph("from_dgl", sizes, ends, *stores, typed=len(sizes) > 1 or len(ends) != 1)
-
-
-def _graph(
-    where: str, sizes: dict[str, int], ends: Edges, nodes: Stores, edges: Stores, *, typed: bool
-) -> InputGraph:
-    pulls, edge_pulls = _stored(where, *nodes), _stored(where, *edges)
-    if typed:
-        return InputGraph.from_types(sizes, ends, pulls, edge_pulls)
-    ((name, size),), ((key, pairs),) = sizes.items(), ends.items()
-    return InputGraph.from_edges(size, pairs, pulls[name], edge_pulls[key])
+    where, names, keys = "from_dgl", graph.ntypes, graph.canonical_etypes
+    sizes = {name: int(graph.num_nodes(name)) for name in names}
+    ends = {
+        key: np.stack([_array(where, "edges", each) for each in graph.edges(etype=key)], axis=1)
+        for key in keys
+    }
+    of_nodes = _stored(where, {name: graph.nodes[name].data for name in names}, pulls)
+    of_edges = _stored(where, {key: graph.edges[key].data for key in keys}, edge_pulls)
+    if len(names) > 1 or len(keys) != 1:
+        return InputGraph.from_types(sizes, ends, of_nodes, of_edges)
+    name, key = names[0], keys[0]
+    return InputGraph.from_edges(sizes[name], ends[key], of_nodes[name], of_edges[key])
 
 
 def from_networkx(
@@ -121,26 +112,22 @@ def from_networkx(
     _check_names("from_networkx", [*edge_pulls, *named[1]], edges)
 
     def typed_record(dag: networkx.DiGraph[Any]) -> dict[str, Any]:
-        kind: Any = types
-        members: dict[Any, list[Mapping[str, Any]]] = {}  # by type, the attributes of its nodes
-        at: dict[Any, tuple[Any, int]] = {}
-        for node, given in dag.nodes(data=True):
-            several = members.setdefault(given.get(kind), [])
-            at[node] = given.get(kind), len(several)
-            several.append(given)
-        edges: dict[Any, list[tuple[list[int], Mapping[str, Any]]]] = {}
-        for node in dag.nodes:
-            for other, _, edge in dag.in_edges(node, data=True):
-                (source, child), (owner, parent) = at[other], at[node]
-                key = source, edge.get(relations), owner
+        given = dict(dag.nodes(data=True))
+        members: dict[Any, list[Any]] = {}
+        for node, attributes in given.items():
+            members.setdefault(attributes.get(types), []).append(node)
+        number = {node: at for several in members.values() for at, node in enumerate(several)}
+        edges: dict[Any, list[tuple[Any, Any, Any]]] = {}
+        for node in given:
+            for edge in dag.in_edges(node, data=True):
+                key = given[edge[0]].get(types), edge[2].get(relations), given[node].get(types)
                 if None in key:
-                    raise DataError.at(
-                        "",
+                    raise wrong(
                         f"a node without '{types}', or an edge without '{relations}'",
                         "each has one",
                         "set it",
                     )
-                edges.setdefault(key, []).append(([child, parent], edge))
+                edges.setdefault(key, []).append(edge)
         return {
             "types": {owner: len(several) for owner, several in members.items()},
             "relations": [
@@ -148,12 +135,15 @@ def from_networkx(
                     "child": source,
                     "relation": name,
                     "parent": owner,
-                    "pairs": [pair for pair, _ in several],
-                    "edge_pulls": _attributes([edge for _, edge in several], edge_pulls),
+                    "pairs": [[number[child], number[parent]] for child, parent, _ in several],
+                    "edge_pulls": _attributes([edge for *_, edge in several], edge_pulls),
                 }
                 for (source, name, owner), several in edges.items()
             ],
-            "pulls": {owner: _attributes(several, pulls) for owner, several in members.items()},
+            "pulls": {
+                owner: _attributes([given[node] for node in several], pulls)
+                for owner, several in members.items()
+            },
             "id": dag.graph.get("id"),
         }
 
@@ -215,27 +205,23 @@ def read_node_link(path: AnyPath, **options: Unpack[ReadOptions]) -> Examples:
 
 def _attributes(several: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, list[Any]]:
     """Return attributes of nodes or edges by name, None where one has none, NumPy's as Python's."""
-    found = {name: [given.get(name) for given in several] for name in names}
-    return {
-        name: [x.tolist() if isinstance(x, np.ndarray | np.generic) else x for x in values]
-        for name, values in found.items()
-    }
+    values = {name: [given.get(name) for given in several] for name in names}
+    arrays = np.ndarray | np.generic
+    return {n: [x.tolist() if isinstance(x, arrays) else x for x in v] for n, v in values.items()}
 
 
 def _stored(
     where: str, stores: Mapping[Any, Any], names: Sequence[str]
 ) -> dict[Any, dict[str, Any]]:
     """Return of some attributes those that each store has. Raises: PullError, if none has one."""
-    if not names:
-        return {owner: {} for owner in stores}
-    held = {
-        owner: store.keys() if callable(store.keys) else store.keys
+    known = {
+        owner: {*(store.keys() if callable(store.keys) else store.keys)}
         for owner, store in stores.items()
     }
-    _check_names(where, names, held.values())
+    _check_names(where, names, known.values())
     return {
-        owner: {name: _array(where, name, stores[owner][name]) for name in names if name in known}
-        for owner, known in held.items()
+        owner: {name: _array(where, name, store[name]) for name in names if name in known[owner]}
+        for owner, store in stores.items()
     }
 
 

@@ -10,32 +10,22 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.data import generated_graphs, text_formats
-from vertexrt.data.catalogue import catalogue
+from vertexrt.data import generated, readers
 from vertexrt.data.dataset import Dataset, Vocabulary
-from vertexrt.data.download import fetch
+from vertexrt.data.download import DOWNLOADED, CatalogueEntry, fetch
 from vertexrt.data.files import (
     WHOLE,
     AnyPath,
+    Source,
+    Text,
     expanded,
     files_of,
     read_text,
     split_files,
     unknown,
 )
-from vertexrt.data.generated_tags import generate_pairs, generate_tagged
-from vertexrt.data.generated_text import generate_text
 from vertexrt.data.graph_libraries import read_node_link
-from vertexrt.data.readers import (
-    columns_of,
-    read_conll,
-    read_conllu,
-    read_jsonl,
-    read_table,
-    read_trees,
-)
-from vertexrt.data.records import Examples, real_pulls
-from vertexrt.data.text_formats import Made
+from vertexrt.data.records import Examples, read_jsonl, real_pulls
 from vertexrt.data.treebank import generate_treebank
 from vertexrt.errors import DataError, UsageError, nearest, number_of
 from vertexrt.graph import GraphBatch
@@ -55,13 +45,13 @@ class DataFormat(NamedTuple):
 
     Attributes:
         text: what the graphs are, and in which files; for people.
-        make: makes graphs of the text of each split (see `text_formats`), or, where there are no
-            files, of a seed (see `generated_graphs`); or it is a reader of one file, which takes
-            `ReadOptions`. Its options are keywords.
+        make: a reader of one file, which takes `vocabularies`, and `ReadOptions` if nothing is
+            generated; where there are no files, it makes the graphs of all splits, and
+            vocabularies, for a seed. Its options are keywords.
         endings: of the names of its files; () where it is only generated.
         what: the files hold, for the description of a data set.
-        generate: returns the text of each split for a seed, and a description; None where there is
-            no such text, and `make` is a reader.
+        generate: returns for a seed the text of each split; None where there is no such text.
+        made: what is generated; for people.
         inside: name of a folder that the files may lie in.
         begins: what tells a file of train of this format by its beginning; None, if nothing does.
         word, label: of a reader, what the data call the pulls "word" and "label", unless named.
@@ -70,11 +60,12 @@ class DataFormat(NamedTuple):
     name: str
     text: str
     make: Callable[..., Any]
-    endings: Sequence[str] = ()
+    endings: tuple[str, ...] = ()
     what: str = "graphs"
-    generate: Callable[[int], tuple[Mapping[str, str], str]] | None = None
+    generate: Callable[..., Any] | None = None
+    made: str = ""
     inside: str = ""
-    begins: str | None = None
+    begins: str | None = ""
     word: str = ""
     label: str = ""
 
@@ -87,7 +78,7 @@ class DataFormat(NamedTuple):
 
     @property
     def reader(self) -> bool:
-        """Tell whether files are read into `Examples`; then none are generated."""
+        """Tell whether files are read into records, by `ReadOptions`; then none are generated."""
         return bool(self.endings) and self.generate is None
 
     def folder(self, path: Path) -> Path:
@@ -98,11 +89,10 @@ class DataFormat(NamedTuple):
         """Tell whether a folder or file is of this format."""
         if self.begins is None:
             return False
-        found = [path]
         if path.is_dir():
             found = files_of(self.folder(path), self.endings, "train")
-        elif not path.name.removesuffix(".gz").endswith(tuple(self.endings)):
-            return False
+        else:
+            found = [path] if path.name.removesuffix(".gz").endswith(self.endings) else []
         if not found or not self.begins:
             return bool(found)
         return read_text(found[0]).lstrip().startswith(self.begins)
@@ -116,44 +106,9 @@ def _conll(
     comment: str | None = None,
     **options: Any,
 ) -> Examples:
-    return read_conll(path, columns_of(names), separator=separator, comment=comment, **options)
-
-
-def _generated_text(seed: int) -> tuple[Mapping[str, str], str]:
-    made = generate_text(seed)
-    floors = " and ".join(f"{made[split].perplexity:.2f} on {split}" for split in ("dev", "test"))
-    about = f"sentences of a small grammar, seed {seed}; its own perplexity is {floors}"
-    return {split: each.text for split, each in made.items()}, about
-
-
-def _read(
-    row: DataFormat,
-    files: Mapping[str, Path],
-    known: Mapping[str, Vocabulary] | None,
-    reals: Sequence[str],
-    labelled: bool,
-    given: dict[str, Any],
-) -> tuple[Made, dict[str, tuple[Any, ...]]]:
-    """Read the file of each split, the first of which numbers words, and says what is real.
-
-    Returns: the graphs, and what the data call each of them.
-    """
-    named = {ours: given.pop(ours, None) for ours in ("word", LABEL, "target")}
-    names = {named["word"] or row.word: "word", named[LABEL] or row.label: LABEL}
-    names[named["target"] or ""] = "target"
-    if not labelled:
-        answers = (named[LABEL] or row.label or LABEL, named["target"] or "target")
-        names |= dict.fromkeys(answers, "")
-    names.pop("", None)
-    reals = [*reals, *(["target"] if named["target"] else [])]
-    found: dict[str, GraphBatch] = {}
-    ids: dict[str, tuple[Any, ...]] = {}
-    for split, file in files.items():
-        found[split], known, ids[split] = row.make(
-            file, names=names, vocabularies=known, labels=[LABEL], reals=reals, **given
-        )
-        reals = sorted({*reals, *real_pulls(found[split])})
-    return (found, known or {}, 0), ids
+    return readers.read_conll(
+        path, readers.columns_of(names), separator=separator, comment=comment, **options
+    )
 
 
 def _files_of(
@@ -172,18 +127,15 @@ def _files_of(
     files = {split: expanded(text) for split, text in named.items() if split not in shares}
     if path.is_file():
         files["train"] = path
-        shares = {split: shares.get(split, HELD_OUT) for split in OF_FILES if split not in files}
-    else:
-        wanted = [split for split in SPLITS if split in splits or (split == "train" and shares)]
-        missing = [split for split in wanted if split not in named]
-        if missing:
-            files |= split_files(row.folder(path), row.endings, missing)
+        shares = {**{split: HELD_OUT for split in OF_FILES if split not in files}, **shares}
     shares = {split: share for split, share in shares.items() if share}
     if not {"train", *shares} & {*splits}:
-        files.pop("train", None)
         shares = {}
-    read = [split for split in SPLITS if split in files]
-    return {s: files[s] for s in read if s in splits or (s == "train" and shares)}, shares
+    wanted = [split for split in SPLITS if split in splits or (split == "train" and shares)]
+    if not path.is_file():
+        missing = [split for split in wanted if split not in named]
+        files |= split_files(row.folder(path), row.endings, missing)
+    return {split: files[split] for split in wanted if split in files}, shares
 
 
 def _divided(
@@ -210,94 +162,113 @@ FORMATS = {
         DataFormat(
             "trees",
             "trees in brackets, (4 (2 very) (3 good)), one a line, in train.txt, dev.txt, test.txt",
-            text_formats.sentiment,
+            readers.sentiment,
             (".txt",),
             "sentiment trees",
-            lambda seed: (
-                generate_treebank(seed),
-                f"sentiment trees of a small grammar, seed {seed}",
-            ),
+            generate_treebank,
+            "4,000 / 500 / 500 trees of a small grammar, labels 0..4 by composition",
             inside="trees",
             begins="(",
         ),
         DataFormat(
             "text",
             "sentences, one a line, in train.txt, valid.txt, test.txt",
-            text_formats.sentences,
+            readers.sentences,
             (".txt",),
             "text",
-            _generated_text,
-            begins="",
+            generated.generate_text,
+            "6,000 / 600 / 600 sentences of a small grammar with agreement",
         ),
         DataFormat(
             "tagged",
             "sentences of word|tag, one a line, in train.txt, dev.txt, test.txt; or as conll",
-            text_formats.tagged,
-            (".txt", *text_formats.OF_COLUMNS),
+            readers.tagged,
+            (".txt", *readers.OF_COLUMNS),
             "tagged sentences",
-            lambda seed: (generate_tagged(seed), "generated sentences"),
+            generated.generate_tagged,
+            "600 / 150 / 150 sentences with names of people, places and firms",
+            begins=None,
         ),
         DataFormat(
             "pairs",
             "source<TAB>translation, one pair a line, in train.tsv, dev.tsv, test.tsv",
-            text_formats.translation,
+            readers.translation,
             (".tsv",),
             "pairs of sentences",
-            lambda seed: (
-                generate_pairs(seed),
-                f"letters, and their reverse in upper case, seed {seed}",
-            ),
+            generated.generate_pairs,
+            "800 / 100 / 100 pairs: letters, and their reverse in upper case",
+            begins=None,
         ),
-        DataFormat("logic", "logic circuits", generated_graphs.logic),
-        DataFormat("circuits", "AND gates and inverters", generated_graphs.circuits),
-        DataFormat("tree-fc", "complete binary trees", generated_graphs.complete_trees),
+        DataFormat(
+            "logic",
+            "",
+            generated.logic,
+            made="400 / 100 / 100 logic circuits of 4 constants and 12 gates; labels are values",
+        ),
+        DataFormat(
+            "circuits",
+            "",
+            generated.circuits,
+            made="300 / 60 / 60 circuits of AND gates and inverters; targets are probabilities",
+        ),
+        DataFormat(
+            "tree-fc",
+            "",
+            generated.complete_trees,
+            made="complete binary trees, words at the leaves and a target at the root",
+        ),
         DataFormat(
             "json-lines",
             "graphs, one a line, in one file or in train.jsonl, dev.jsonl, test.jsonl",
             read_jsonl,
             (".jsonl",),
-            begins="",
         ),
         DataFormat(
             "conllu",
             "dependency trees of CoNLL-U, in one file or in *train.conllu, *dev.conllu, ...",
-            read_conllu,
+            readers.read_conllu,
             (".conllu",),
-            begins="",
             word="form",
         ),
         DataFormat(
             "conll",
             "sentences of a word a line with columns, in one file or in train.conll, ...",
             _conll,
-            text_formats.OF_COLUMNS,
-            begins="",
+            readers.OF_COLUMNS,
             word="0",
             label="-1",
         ),
         DataFormat(
             "table",
             "texts, one a row of a CSV or TSV file whose first row names columns",
-            read_table,
+            readers.read_table,
             (".csv", ".tsv"),
-            begins="",
         ),
         DataFormat(
             "brackets",
             "trees in brackets over any lines (Penn Treebank), in one file or in train.mrg, ...",
-            read_trees,
+            readers.read_trees,
             (".mrg",),
-            begins="",
         ),
         DataFormat(
             "node-link",
             "graphs of networkx as JSON (node_link_data, or a list), or train.json, ...",
             read_node_link,
             (".json",),
-            begins="",
         ),
     )
 }
+
+
+def catalogue(format: str | None = None) -> list[CatalogueEntry]:
+    """Return the data sets that have a name, those of one format only when it is given."""
+    licence = "Apache-2.0 (made by vertexrt)"
+    made = [
+        CatalogueEntry(GENERATED, row.name, row.made, "vertexrt", licence)
+        for row in FORMATS.values()
+        if not row.reader
+    ]
+    return [entry for entry in (*made, *DOWNLOADED) if format in (None, entry.format)]
 
 
 class LoadOptions(TypedDict, total=False):
@@ -312,7 +283,7 @@ class LoadOptions(TypedDict, total=False):
     pieces: int | None
     streams: int
     layers: int | None
-    leaves: int | None
+    leaves: int
     dev: str | None
     test: str | None
     word: str | None
@@ -360,7 +331,7 @@ def load(
             pieces: text: cut it into chains of so many words; None for sentences.
             streams: text: parts of it side by side, which are cut into pieces (1).
             layers: text, logic: types of vertices for so many layers; None for one type.
-            leaves: tree-fc: leaves of each tree, a power of 2; None for 256.
+            leaves: tree-fc: leaves of each tree, a power of 2 (256).
             dev, test: of files: another file for the split, or the share of train that it gets,
                 such as "0.1"; "0" for none. Of one file it is a tenth, if not said.
             word, label, target: readers: what the data call these pulls; for "conll" and "tagged"
@@ -381,15 +352,17 @@ def load(
             raise UsageError.at("data", got, expected, action + nearest(split, SPLITS))
     # A path object always means a folder; joined with "." it cannot be taken for a name.
     name = data if isinstance(data, str) else os.path.join(os.curdir, data)
-    named = {split: str(given[split]) for split in OF_FILES if given.get(split) is not None}
-    given = {option: value for option, value in given.items() if option not in OF_FILES}
+    named = {split: str(given.pop(split)) for split in OF_FILES if split in given}
     path = None if generated else _path(name, row)
-    made: Made
+    found: dict[str, GraphBatch] = {}
+    known: Any = vocabularies
     shares: dict[str, float] = {}
     ids: dict[str, tuple[Any, ...]] = {}
+    about = f"{row.made}, seed {seed}"
     if not row.endings:
-        made, about = row.make(seed, **given)
+        found, known = row.make(seed, **given)
     else:
+        sources: Mapping[str, Source]
         if path is None:
             if named:
                 raise UsageError.at(
@@ -399,11 +372,15 @@ def load(
                     "leave it out, or name a file as data",
                 )
             assert row.generate is not None
-            texts, about = row.generate(seed)
-            sources = {split: (texts[split], f"generated {split} {format}") for split in splits}
+            texts = row.generate(seed)
+            if format == "text":
+                floors = [f"{texts[split].perplexity:.2f} on {split}" for split in OF_FILES]
+                about += f"; its own perplexity is {' and '.join(floors)}"
+            sources = {split: Text(f"generated {split} {format}", texts[split]) for split in splits}
         else:
-            files, shares = _files_of(row, path, splits, named)
+            sources, shares = _files_of(row, path, splits, named)
             about = f"{row.what} from {path if row.reader else row.folder(path)}"
+            about += "".join(f"; {share:g} of train for {split}" for split, share in shares.items())
             if shares and given.get("streams", 1) != 1:
                 raise UsageError.at(
                     "data",
@@ -411,34 +388,39 @@ def load(
                     "expected files, since graphs are drawn by lot and streams go on",
                     "name them with --dev and --test",
                 )
-            about += "".join(f"; {share:g} of train for {split}" for split, share in shares.items())
+        if row.reader:
+            called = {"word": row.word, LABEL: row.label, "target": ""}
+            called = {ours: given.pop(ours, "") or name for ours, name in called.items()}
+            names = {name: ours for ours, name in called.items() if name}
+            if not labelled:
+                names |= {called[ours] or ours: "" for ours in (LABEL, "target")}
+            given |= {"names": names, "labels": [LABEL], "reals": [*reals]}
+            given["reals"] += ["target"] if called["target"] else []
+        elif vocabularies is None and "train" not in sources:
+            raise UsageError.at(
+                "data",
+                f"the splits {', '.join(splits)} without vocabularies",
+                "train among them, whose words are numbered",
+                "add it, or pass them",
+            )
+        for split, source in sources.items():  # the first numbers words, and says what is real
+            found[split], known, ids[split] = row.make(source, vocabularies=known, **given)
             if row.reader:
-                made, ids = _read(row, files, vocabularies, reals, labelled, given)
-            else:
-                sources = {split: (read_text(file), str(file)) for split, file in files.items()}
-        if not row.reader:
-            if vocabularies is None and "train" not in sources:
-                raise UsageError.at(
-                    "data",
-                    f"the splits {', '.join(splits)} without vocabularies",
-                    "train among them, whose words are numbered",
-                    "add it, or pass them",
-                )
-            made = row.make(sources, vocabularies, **given)
-    found, known, classes = made
-    counts = {LABEL: classes} if classes and LABEL not in known else {}
+                given["reals"] = sorted({*given["reals"], *real_pulls(found[split])})
+    # Trees of sentiment need not have each label.
+    counts = {LABEL: 2 if given.get("binary") else readers.LABELS} if format == "trees" else {}
     for batch in found.values():
         for pull, numbers in batch.pulls.items():
             if pull not in known and isinstance(numbers, np.ndarray) and numbers.dtype.kind == "i":
                 counts[pull] = max(counts.get(pull, 0), int(numbers.max(initial=-1)) + 1)
     if shares:
         assert path is not None
-        whole, ids_of_whole = found["train"], ids.get("train", ())
+        whole, ids_of_whole = found["train"], ids["train"]
         for split, part in _divided(whole.num_graphs, shares, path).items():
             found[split] = whole.take(part)
             ids[split] = tuple(ids_of_whole[k] for k in part) if ids_of_whole else ()
         found = {split: found[split] for split in SPLITS if split in found and split in splits}
-    return Dataset(name, format, found, known, counts, about, ids)
+    return Dataset(name, format, found, known or {}, counts, about, ids)
 
 
 def format_named(name: str) -> DataFormat:
@@ -465,12 +447,7 @@ def format_of(data: str) -> str:
         return named[0]
     path = expanded(data)
     if not os.path.exists(path):
-        raise UsageError.at(
-            "data",
-            f"there is no {path}",
-            "expected a folder or a file with the data",
-            "check the path",
-        )
+        raise _no_data(path)
     rows = [row for row in FORMATS.values() if row.endings]
     for row in rows:
         if row.fits(path):
@@ -480,12 +457,13 @@ def format_of(data: str) -> str:
     raise DataError.at("data", f"no data in {path}", f"expected {expected}", action)
 
 
-def _checked(options: LoadOptions, row: DataFormat) -> dict[str, object]:
+def _checked(options: LoadOptions, row: DataFormat) -> dict[str, Any]:
     """Return the options that say something; refuse those that another format has, or none."""
-    found: dict[str, object] = {}
+    found = {}
     for option, value in options.items():
         if option in row.options:
-            found[option] = value
+            if value is not None:
+                found[option] = value
             continue
         owners = [other.name for other in FORMATS.values() if option in other.options]
         if not owners:
@@ -523,11 +501,15 @@ def _path(name: str, row: DataFormat) -> Path:
         return path
     known = [entry.name for entry in catalogue(row.name)]
     if os.path.exists(path) or os.sep in name or name.startswith(".") or not known:
-        got = f"{path} is neither" if os.path.exists(path) else f"there is no {path}"
-        expected = "expected a folder or a file with the data"
-        action = "check the path"
-    else:
-        got = f"'{name}' is neither a data set nor a folder"
-        expected = f"for {row.name} there is {', '.join(known)}"
-        action = "give one of them or the path of a folder." + nearest(name, known)
-    raise UsageError.at("data", got, expected, action)
+        raise _no_data(path)
+    raise UsageError.at(
+        "data",
+        f"'{name}' is neither a data set nor a folder",
+        f"for {row.name} there is {', '.join(known)}",
+        "give one of them or the path of a folder." + nearest(name, known),
+    )
+
+
+def _no_data(path: Path) -> UsageError:
+    got = f"{path} is neither" if os.path.exists(path) else f"there is no {path}"
+    return UsageError.at("data", got, "expected a folder or a file with the data", "check the path")

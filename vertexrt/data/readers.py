@@ -1,17 +1,18 @@
 """Readers: each is a function from a file, or from objects in memory, to graphs.
 
-JSON lines have a record a line (see `records`), which may be written, too. Trees in brackets are
-those of the Penn Treebank, `(S (NP (DT the) (NN cat)) (VP (VBZ sleeps)))`, over one or several
-lines, in a bracket without a label or not; the Stanford Sentiment Treebank is written so too, with
-whole numbers for labels; and those of nltk. Sentences have columns: CoNLL, CoNLL-U with its heads,
-and `word|tag` as WikiNER has it. Tables (CSV, TSV) have a text a row.
+Trees in brackets are those of the Penn Treebank, `(S (NP (DT the) (NN cat)) (VP (VBZ sleeps)))`,
+over one or several lines, in a bracket without a label or not; the Stanford Sentiment Treebank is
+written so too, with whole numbers for labels; and those of nltk. Sentences have columns: CoNLL,
+CoNLL-U with its heads, and `word|tag` as WikiNER has it. Tables (CSV, TSV) have a text a row. They
+make records (see `records`). The last ones make graphs for models of the catalogue as array code:
+trees of sentiment, language-model text, tagged sentences and pairs; what numbers their words is
+that of the training file, or made of this one.
 """
 
 import csv
-import gzip
 import io
-import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
@@ -21,216 +22,26 @@ from typing import Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.data.dataset import Vocabulary
-from vertexrt.data.files import WORD, AnyPath, expanded, read_file
-from vertexrt.data.records import LARGEST, Examples, ReadOptions, collect
+from vertexrt.data.dataset import END, UNKNOWN, Vocabulary
+from vertexrt.data.edges import chain, ends, pairs, ptr_of, same, stacked, typed_batch
+from vertexrt.data.files import WORD, AnyPath, Source, read_file
+from vertexrt.data.records import Examples, Fields, ReadOptions, Values, collect, wrong
 from vertexrt.errors import DataError, UsageError, nearest
-from vertexrt.graph import GraphBatch, InputGraph, PullValue, Rows
-from vertexrt.graph.networks import values_of
-from vertexrt.plain_files import write_atomically
+from vertexrt.graph import GraphBatch, InputGraph, parse_brackets
 
-Mask = npt.NDArray[np.bool_]
-Fields = dict[str, Any]  # of a record
-Values = dict[str, list[Any]]  # by pull: a value for each vertex of the batch, None for none
+IntArray = npt.NDArray[np.integer]
+Vocabularies = Mapping[str, Vocabulary]
 
-
-def read_jsonl(path: AnyPath, **options: Unpack[ReadOptions]) -> Examples:
-    """Read graphs from JSON lines; a file whose name ends in .gz is decompressed.
-
-    Args:
-        path: of the file, in UTF-8. Blank lines are skipped.
-        options: how words become numbers: `vocabularies`, `labels`, `min_count`, `dtype`; see
-            `ReadOptions`.
-    Returns: the batch of all graphs, in the order of the file, and the vocabularies.
-    Raises: DataError, GraphError or PullError with file and line, when a line is not as the schema
-        says, a graph cannot be evaluated, or values do not fit each other.
-    """
-    file, text = read_file(path)
-    lines = ((number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip())
-    return collect(file, lines, options, make=_read_record)
-
-
-def from_records(records: Iterable[Any], **options: Unpack[ReadOptions]) -> Examples:
-    """Make a batch of graphs that are given as the lines of `read_jsonl` are, as dicts and lists.
-
-    Args:
-        records: each what `json.loads` returns of a line.
-        options: as those of `read_jsonl`.
-    Raises: as `read_jsonl` does, with the number of the record.
-    """
-    given: object = records
-    if not isinstance(given, list | tuple | Iterator):
-        raise UsageError.at(
-            "from_records", f"a {type(given).__name__}", "expected a list of dicts", "pass [{...}]"
-        )
-    return collect("from_records", enumerate(records), options, "record")
-
-
-def _once(pairs: list[tuple[str, Any]]) -> Fields:
-    record = dict(pairs)
-    if len(record) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise DataError.at("", f"the name '{twice}' twice", "expected each name once", "rename one")
-    return record
-
-
-def _read_record(text: str) -> object:
-    try:
-        record: object = json.loads(text, object_pairs_hook=_once)
-    except json.JSONDecodeError as error:
-        raise DataError.at(
-            "",
-            f"{error.msg} at column {error.colno}",
-            "expected one JSON object",
-            "correct the line",
-        ) from error
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits; deep nesting
-        raise DataError.at(
-            "", f"no JSON that can be read: {error}", "expected a JSON object", "correct it"
-        ) from error
-    return record
-
-
-def write_jsonl(
-    path: AnyPath,
-    graphs: GraphBatch | Iterable[InputGraph],
-    vocabularies: Mapping[str, Vocabulary] | None = None,
-) -> None:
-    """Write one graph a line; a file whose name ends in .gz is compressed.
-
-    Args:
-        path: of the file, which is replaced in one step.
-        graphs: a batch, or graphs.
-        vocabularies: by pull; the numbers of these pulls are written as words.
-    Raises: DataError, when the file cannot be written, a number stands for no word, or is none that
-        `read_jsonl` reads; GraphError and PullError, as `GraphBatch.from_graphs` does.
-    """
-    batch = graphs if isinstance(graphs, GraphBatch) else GraphBatch.from_graphs(graphs)
-    values, of_edges = (_values(x, vocabularies or {}) for x in (batch.pulls, batch.edge_pulls))
-    write = _plain if batch.types is None else _typed
-    content = "".join(f"{line_of(record)}\n" for record in write(batch, values, of_edges)).encode()
-    file = expanded(path)
-    try:
-        write_atomically(file, gzip.compress(content) if file.suffix == ".gz" else content)
-    except OSError as error:
-        raise DataError.at(
-            str(file),
-            f"cannot be written: {error.strerror}",
-            "a file that may be written",
-            "give another",
-        ) from error
-
-
-def line_of(record: object) -> str:
-    """Return a line of JSON; what does not print, such as half of a surrogate pair, is escaped."""
-    text = json.dumps(record, ensure_ascii=False, default=np.ndarray.tolist)
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
-
-
-def _values(pulls: Mapping[str, PullValue], vocabularies: Mapping[str, Vocabulary]) -> Values:
-    found: Values = {}
-    for name, pull in pulls.items():
-        table = pull.table if isinstance(pull, Rows) else pull
-        if not (table <= LARGEST if table.dtype.kind == "i" else np.isfinite(table)).all():
-            raise DataError.at(
-                "write_jsonl",
-                f"the pull '{name}' is not finite, or above {LARGEST}",
-                "expected what read_jsonl reads",
-                "replace it",
-            )
-        values = found[name] = values_of(pull)
-        if name in vocabularies and table.dtype.kind == "i":
-            numbers = (-1 if value is None else value for value in values)
-            found[name] = list(vocabularies[name].decode(numbers))
-    return found
-
-
-def _plain(batch: GraphBatch, values: Values, of_edges: Values) -> Iterable[Fields]:
-    child_ptr, graph_ptr = batch.child_ptr.tolist(), batch.graph_ptr
-    firsts = np.repeat(graph_ptr[:-1], np.diff(batch.child_ptr[graph_ptr]))  # by slot
-    local = np.where(batch.child >= 0, batch.child - firsts, -1).tolist()
-    for first, end in pairwise(graph_ptr.tolist()):
-        edges = slice(child_ptr[first], child_ptr[end])
-        children = [local[a:b] for a, b in pairwise(child_ptr[first : end + 1])]
-        record = {"children": children, "pulls": {n: v[first:end] for n, v in values.items()}}
-        if of_edges:
-            record["edge_pulls"] = {name: v[edges] for name, v in of_edges.items()}
-        yield record
-
-
-def _typed(batch: GraphBatch, values: Values, of_edges: Values) -> Iterable[Fields]:
-    types = batch.types
-    assert types is not None
-    of_vertex, names, child_ptr = types.of_vertex, types.names, batch.child_ptr
-    parent = np.repeat(np.arange(batch.num_vertices, dtype=np.int32), np.diff(child_ptr))
-    # What each slot is of: child type, relation and parent type; -1 if empty.
-    keys = np.stack([of_vertex[batch.child], types.of_edge, of_vertex[parent]], axis=1)
-    keys[batch.child < 0] = -1
-    found = [key for key in np.unique(keys, axis=0).tolist() if key[0] >= 0]
-    # A relation without an edge keeps its name, which a network may ask for.
-    unused = set(range(len(types.relations))) - {relation for _, relation, _ in found}
-    relations = [
-        (
-            {"child": names[key[0]], "relation": types.relations[key[1]], "parent": names[key[2]]},
-            *_members((keys == key).all(axis=1), of_edges),
-        )
-        for key in [*found, *([0, relation, 0] for relation in sorted(unused))]
-    ]
-    owners = [(name, *_members(of_vertex == n, values)) for n, name in enumerate(names)]
-    number_of = np.empty(batch.num_vertices, np.int32)  # of each vertex: its number in its type
-    for first, end in pairwise(batch.graph_ptr.tolist()):
-        record: Fields = {"types": {}, "relations": [], "pulls": {}}
-        for name, has, pulls in owners:
-            vertices = first + np.flatnonzero(has[first:end])
-            number_of[vertices] = np.arange(len(vertices))
-            record["types"][name] = len(vertices)
-            if pulls:
-                record["pulls"][name] = _picked(pulls, vertices)
-        slots = slice(child_ptr[first], child_ptr[end])
-        for fields, has, pulls in relations:
-            own = slots.start + np.flatnonzero(has[slots])
-            ends = np.stack([number_of[batch.child[own]], number_of[parent[own]]], axis=1)
-            relation = {**fields, "pairs": ends.tolist()}
-            if pulls:
-                relation["edge_pulls"] = _picked(pulls, own)
-            record["relations"].append(relation)
-        yield record
-
-
-def _members(has: Mask, values: Values) -> tuple[Mask, Values]:
-    """Return which vertices, or edges, are of a type, and the pulls that one of them has."""
-    at = np.flatnonzero(has).tolist()
-    owned = {n: v for n, v in values.items() if any(v[each] is not None for each in at)}
-    return has, owned
-
-
-def _picked(values: Values, at: npt.NDArray[np.integer]) -> Values:
-    return {name: [v[each] for each in at.tolist()] for name, v in values.items()}
-
+OF_COLUMNS = (".conll", ".bio", ".iob2")  # names of files with a word a line end so
+LABELS = 5  # of sentiment
+_BINARY = np.array([0, 0, -1, 1, 1], np.int32)  # negative, (neutral: absent), positive
 
 # A leaf (groups 1, 2), a bracket that opens, with its label (3), one that closes, or a word. White
 # space of other kinds may be part of a word.
 _WORD = r"[^ \t\r()]"
 _PART = re.compile(rf"\(({_WORD}+)[ \t]+({_WORD}+)[ \t]*\)|\(({_WORD}*)|\)|{_WORD}+")
 _LEAF, _OPEN = 2, 3
-_WHOLE = re.compile("[0-9]{1,20}")  # longer ones are words
-_REAL = re.compile(
-    r"\s*[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?|nan|inf|infinity)\s*", re.IGNORECASE
-)
-
-
-class _Tree(list[Any]):
-    """What is used of `nltk.Tree`: a list of subtrees and words with a label."""
-
-    def __init__(self, label: str | None, parts: Iterable[Any] = ()) -> None:
-        super().__init__(parts)
-        self.name = label
-
-    def label(self) -> str | None:
-        return self.name
+_LABELS = {"label": [int]}
 
 
 def read_trees(path: AnyPath, **options: Unpack[ReadOptions]) -> Examples:
@@ -245,7 +56,7 @@ def read_trees(path: AnyPath, **options: Unpack[ReadOptions]) -> Examples:
     Raises: DataError, with file and line, on brackets that do not fit.
     """
     file, text = read_file(path)
-    return collect(file, _records(file, _parse(file, text), options), options)
+    return collect(file, _parse(file, text), options, numbers=_LABELS)
 
 
 def from_nltk(trees: Iterable[Any], **options: Unpack[ReadOptions]) -> Examples:
@@ -263,79 +74,70 @@ def from_nltk(trees: Iterable[Any], **options: Unpack[ReadOptions]) -> Examples:
         raise DataError.at(
             "from_nltk", f"a {type(given).__name__}", "expected a list of trees", "pass [tree]"
         )
-    records = _records("from_nltk", enumerate(trees), options)
-    return collect("from_nltk", records, options, "tree")
+    return collect("from_nltk", enumerate(trees), options, "tree", _of_nltk, _LABELS)
 
 
 def _is_nltk(node: object) -> bool:
     return isinstance(node, list) and callable(getattr(node, "label", None))
 
 
-def _records(
-    where: str, trees: Iterable[tuple[int, Any]], options: ReadOptions
-) -> Iterator[tuple[int, Fields]]:
-    """Return trees as records, children before their parents."""
-    records = [(number, _record(where, number, root)) for number, root in trees]
-    labels = {label for _, record in records for label in record["pulls"]["label"]} - {None}
-    given = (options.get("vocabularies") or {}).get("label")  # its labels are words
-    numbers = given is None and all(map(_WHOLE.fullmatch, labels))
-    for number, record in records:
-        if numbers:
-            of_tree = record["pulls"]["label"]
-            record["pulls"]["label"] = [int(label) if label else None for label in of_tree]
-        yield number, record
-
-
-def _record(where: str, number: int, root: Any) -> Fields:
-    children: list[list[int]] = []
-    labels: list[str | None] = []
-    words: list[str | None] = []
-    done: list[int | str] = []  # vertices and words whose parent is not done, left to right
-    opened: list[tuple[Any, int]] = [(root, -1)]  # a subtree; what of `done` is left of it
-
-    def vertex(below: list[int], label: str | None, word: str | None) -> int:
-        children.append(below)
-        labels.append(label)
-        words.append(word)
-        return len(children) - 1
-
-    while opened:
-        node, start = opened.pop()
-        if start >= 0:
-            parts, label = done[start:], node.label()
-            word = parts[0] if len(parts) == 1 and isinstance(parts[0], str) else None
-            below = [vertex([], None, x) if isinstance(x, str) else x for x in parts if x != word]
-            done[start:] = [vertex(below, None if label is None else str(label), word)]
-        elif isinstance(node, str) and node is not root:
-            done.append(node)
-        elif _is_nltk(node):
-            opened.append((node, len(done)))
-            opened += [(child, -1) for child in reversed(node)]
-        else:
-            raise DataError.at(
-                where,
-                f"tree {number} has a {type(node).__name__}",
+def _of_nltk(root: Any) -> Fields:
+    record, left, nodes = _no_tree(), [root], []
+    while left:
+        node = left.pop()
+        nodes.append(node)
+        if _is_nltk(node):
+            left += node
+        elif not isinstance(node, str) or node is root:
+            raise wrong(
+                f"a {type(node).__name__}",
                 "expected trees of nltk, with words at the leaves",
                 "convert it",
             )
-    return {"children": children, "pulls": {"label": labels, "word": words}}
+    done: list[int | str] = []  # vertices and words whose parent is not done, left to right
+    for node in reversed(nodes):
+        if isinstance(node, str):
+            done.append(node)
+        else:
+            start, label = len(done) - len(node), node.label()
+            text = None if label is None else str(label)
+            done[start:] = [_vertex(record, text, done[start:])]
+    return record
 
 
-def _parse(file: str, text: str) -> Iterator[tuple[int, _Tree | str]]:
-    """Return the trees of a text one after another, with the line that each begins in."""
-    first = 0
-    opened: list[_Tree] = []
+def _no_tree() -> Fields:
+    return {"children": [], "pulls": {"label": [], "word": []}}
+
+
+def _vertex(record: Fields, label: str | None, parts: list[int | str]) -> int:
+    """Add the vertex of a bracket to its tree, after those of the words that are not alone in it.
+
+    Args:
+        parts: what it has: vertices and words.
+    """
+    word = parts[0] if len(parts) == 1 and isinstance(parts[0], str) else None
+    below = [_vertex(record, None, [x]) if isinstance(x, str) else x for x in parts if x != word]
+    record["children"].append(below)
+    record["pulls"]["label"].append(label)
+    record["pulls"]["word"].append(word)
+    return len(record["children"]) - 1
+
+
+def _parse(file: str, text: str) -> Iterator[tuple[int, Fields]]:
+    """Return the trees of a text as records, with the line that each begins in."""
+    first, record = 0, _no_tree()
+    opened: list[list[Any]] = []  # of each, its label and its parts
     for number, line in enumerate(text.split("\n"), 1):
         for part in _PART.finditer(line):
             where = f"{file}, line {number}, column {part.start() + 1}"
-            done: _Tree | str = part[0]
+            done: int | str = part[0]
             if not opened:
-                first = number
+                first, record = number, _no_tree()
             if part.lastindex == _OPEN:
-                opened.append(_Tree(part[_OPEN] or None))
+                opened.append([part[_OPEN] or None, []])
                 continue
             if part.lastindex == _LEAF:
-                done = _Tree(part[1], [part[_LEAF]])
+                done = _vertex(record, part[1], [part[_LEAF]])
             elif not opened:
                 raise DataError.at(
                     where,
@@ -344,23 +146,24 @@ def _parse(file: str, text: str) -> Iterator[tuple[int, _Tree | str]]:
                     "correct the brackets",
                 )
             elif part[0] == ")":
-                done = opened.pop()
-                if not done:
+                label, parts = opened.pop()
+                if not parts:
                     raise DataError.at(
                         where,
-                        f"a bracket with {done.name or 'nothing'} in it alone",
+                        f"a bracket with {label or 'nothing'} in it alone",
                         "expected '(label word)' or '(label (...) ...)'",
                         "give it a word or children, or remove it",
                     )
-                if done.name is None and len(done) == 1 and isinstance(done[0], _Tree):
-                    done = done[0]
-            elif opened[-1].name is None and not opened[-1]:
-                opened[-1].name = part[0]
+                done = parts[0]
+                if label is not None or len(parts) > 1 or isinstance(done, str):
+                    done = _vertex(record, label, parts)
+            elif opened[-1] == [None, []]:
+                opened[-1][0] = part[0]
                 continue
             if opened:
-                opened[-1].append(done)
+                opened[-1][1].append(done)
             else:
-                yield first, done
+                yield first, record
     if opened:
         raise DataError.at(
             f"{file}, line {first}",
@@ -475,30 +278,24 @@ def read_conllu(
     Raises: DataError or GraphError, with file and line, when a line has not ten columns, the words
         of a sentence are not numbered 1, 2, ..., a head is none of them, or heads form a cycle.
     """
-    if not isinstance(pulls, list | tuple) or not set(map(str, pulls)) <= set(_PULLED):
-        raise UsageError.at(
-            "read_conllu",
-            f"pulls={pulls!r:.60}",
-            f"expected a list of {', '.join(_PULLED)}",
-            "correct it",
-        )
+    given: Any = pulls
     named = [name for name, ours in (options.get("names") or {}).items() if ours]
-    for name in named:
+    asked = [*map(str, given), *named] if isinstance(given, list | tuple) else [str(given)]
+    for name in asked:
         if name not in _PULLED:
             raise UsageError.at(
                 "read_conllu",
-                f"no column '{name}'",
+                f"no column {name!r:.60}",
                 f"the columns are {', '.join(_PULLED)}",
                 f"name one of these.{nearest(name, _PULLED)}",
             )
-    pulls = list(dict.fromkeys([*pulls, *named]))
     file, text = read_file(path)
     numbers = {name: number for number, name in enumerate(_CONLLU)}
     sentences = column_sentences(file, text, numbers, "\t", "#", numbered=True)
-    return collect(file, sentences, options, make=partial(_dependencies, pulls))
+    return collect(file, sentences, options, make=partial(_dependencies, dict.fromkeys(asked)))
 
 
-def _dependencies(pulls: Sequence[str], words: Words) -> Fields:
+def _dependencies(pulls: Iterable[str], words: Words) -> Fields:
     """Return the record of a dependency tree: edges go from a word to its head."""
     at = {name: word for word, name in enumerate(words["id"])}
     edges = []
@@ -506,8 +303,7 @@ def _dependencies(pulls: Sequence[str], words: Words) -> Fields:
         if head in at:
             edges.append((word, at[head]))
         elif head != "0":
-            raise DataError.at(
-                "",
+            raise wrong(
                 f"word {name} has the head '{head}'",
                 f"expected 0 or a word of the sentence, 1..{len(at)}",
                 "correct the column HEAD",
@@ -642,39 +438,302 @@ def read_table(
     except csv.Error as error:
         where = f"{file}, line {table.line_num}"
         raise DataError.at(where, str(error), "expected a row of a table", "correct it") from error
-    given, ours = options.get("vocabularies") or {}, dict(options.get("names") or {})
+    ours = dict(options.get("names") or {})
     text = next((name for name, pull in ours.items() if pull == "word"), "text")
     if text in names:
         ours[text] = "word"
-    kinds = {}
-    for at, name in enumerate(names):
-        if name not in (text, "id"):
-            numbered = given.get(ours.get(name, name)) is not None
-            kinds[name] = str if numbered else _kind_of(row[at : at + 1] for _, row in rows)
 
     def record(row: list[str]) -> Fields:
         if len(row) != len(names):
-            raise DataError.at(
-                "",
+            raise wrong(
                 f"a row of {len(row)} columns",
                 f"the first row names {len(names)}: {', '.join(names):.100}",
                 "correct it, or name the --separator",
             )
         values = dict(zip(names, row, strict=True))
-        words = WORD.findall(values.get(text, "-").replace("\n", " "))
+        words = WORD.findall(values.pop(text, "-").replace("\n", " "))
         if not words:
-            raise DataError.at("", f"no word in '{text}'", "expected one", "remove the row")
-        last = {name: kind(values[name]) if values[name] else None for name, kind in kinds.items()}
-        pulls = {name: [*[None] * (len(words) - 1), value] for name, value in last.items()}
-        pulls |= {text: words} if text in values else {}
-        return {"chain": len(words), "pulls": pulls, "id": values.get("id")}
+            raise wrong(f"no word in '{text}'", "expected one", "remove the row")
+        called, before = values.pop("id", None), [None] * (len(words) - 1)
+        pulls: Values = {name: [*before, value or None] for name, value in values.items()}
+        pulls |= {text: words} if text in names else {}
+        return {"chain": len(words), "pulls": pulls, "id": called}
 
-    return collect(file, rows, {**options, "names": ours}, make=record)
+    numbers = {name: (int, float) for name in names if name != text}
+    return collect(file, rows, {**options, "names": ours}, make=record, numbers=numbers)
 
 
-def _kind_of(values: Iterable[list[str]]) -> type:
-    """Return what all values of a column are: whole numbers, numbers or words."""
-    present = [value for several in values for value in several if value]
-    if all(map(_WHOLE.fullmatch, present)):
-        return int
-    return float if all(map(_REAL.fullmatch, present)) else str
+def sentiment(
+    path: Source,
+    vocabularies: Vocabularies | None = None,
+    *,
+    binary: bool = False,
+    lower: bool = True,
+    min_count: int = 1,
+    pyramid: bool = False,
+) -> Examples:
+    """Read one tree a line; pulls "word" (leaves only) and "label", int32, -1 where absent.
+
+    Args:
+        binary: two classes: labels 0 and 1 become 0, labels 3 and 4 become 1, neutral vertices
+            have no label, and trees with a neutral root are left out.
+        lower: lower-case the words.
+        min_count: words of train that are rarer count as `<unk>`; so do words not in train.
+        pyramid: pyramids over the words of the trees instead.
+    Raises: DataError, on malformed brackets (file, line, column), or without a tree.
+    """
+    file, text = read_file(path)
+    forest = parse_brackets(text, file=file, labels=LABELS)
+    words = [word.lower() if lower else word for word in forest.words]
+    known = dict(vocabularies or {})
+    if not known:
+        counts = Counter(words[at] for at in forest.word[forest.word >= 0].tolist())
+        known["word"] = Vocabulary.build(counts, min_count=min_count)
+    roots = forest.label[forest.graph_ptr[1:] - 1]
+    kept = np.flatnonzero(_BINARY[roots] >= 0)
+    if not len(roots) or (binary and not len(kept)):
+        got, action = "no tree", "add trees or give another folder"
+        if len(roots):
+            got, action = "neutral trees only", "use all five classes or add trees"
+        raise DataError.at(file, got, "expected at least one tree to learn from", action)
+    pulls = {
+        "word": np.where(forest.word >= 0, known["word"].encode(words)[forest.word], -1),
+        "label": _BINARY[forest.label] if binary else forest.label,
+    }
+    batch = GraphBatch.from_arrays(forest.graph_ptr, forest.child_ptr, forest.child, pulls)
+    batch = batch.take(kept) if binary else batch
+    return Examples(pyramids(batch) if pyramid else batch, known)
+
+
+def pyramids(trees: GraphBatch) -> GraphBatch:
+    """Build the pyramid over the words of each tree, for time-delay networks.
+
+    A level has one vertex less than the one below it: vertex i reads vertices i and i + 1 of that.
+    The apex has the label of the tree.
+    Source: Waibel et al. 1989; TD-RNN and TD-LSTM of VPPS (Khorasani et al., MICRO 2018).
+
+    Args:
+        trees: with pulls "word" (leaves, from left to right) and "label" (roots).
+    Returns: pulls "word" (lowest level) and "label" (apex), int32.
+    """
+    graphs = []
+    for tree in trees:
+        word, label = (np.asarray(tree.pulls[name]) for name in ("word", "label"))
+        word = word[word >= 0]
+        children: list[list[int]] = [[] for _ in word]
+        for level in range(len(word) - 1, 0, -1):
+            first = len(children) - level - 1  # of the level below
+            children += [[k, k + 1] for k in range(first, first + level)]
+        above = np.full(len(children), -1, np.int32)
+        pulls = {"word": above.copy(), "label": above}
+        pulls["word"][: len(word)] = word
+        pulls["label"][-1] = label[-1]
+        graphs.append(InputGraph.from_children(children, pulls))
+    return GraphBatch.from_graphs(graphs)
+
+
+def sentences(
+    path: Source,
+    vocabularies: Vocabularies | None = None,
+    *,
+    pieces: int | None = None,
+    streams: int = 1,
+    layers: int | None = None,
+    min_count: int = 1,
+) -> Examples:
+    """Read one sentence a line, of which each word is to be foretold from those before it.
+
+    Words stand between spaces; `<eos>` ends a sentence, too, and blank lines are skipped. A
+    sentence w1 ... wn has the inputs `<eos> w1 ... wn` and the labels `w1 ... wn <eos>`: the pulls
+    "word" and "label" at every vertex, int32; `<unk>` is 0 and `<eos>` is 1.
+
+    Args:
+        pieces: None for one chain a sentence; n to cut the stream of all sentences into chains of n
+            words (the last may be shorter).
+        streams: text is cut into so many parts of one length first. Chains come in the order piece
+            0 of each stream, piece 1 of each, so that minibatches of as many graphs follow each
+            other and a state may be carried from one to the next.
+        layers: None for vertices of one type; n for the types of a `LanguageModel`.
+        min_count: words of train that are rarer count as `<unk>`; so do words not in train.
+    Raises: UsageError, when a number is under 1, or there are streams of sentences; DataError,
+        without a word.
+    """
+    for what, number in (("pieces", pieces), ("streams", streams), ("layers", layers)):
+        if number is not None and number < 1:
+            raise UsageError.at("data", f"{what} {number}", "expected 1 or more", "correct it")
+    if streams > 1 and pieces is None:
+        raise UsageError.at(
+            "data", f"{streams} streams of sentences", "expected pieces", "set pieces"
+        )
+    file, text = read_file(path)
+    words = WORD.findall(f"{text}\n".replace("\n", f" {END} "))
+    # All sentences in one row, one `<eos>` after each.
+    tokens = [now for last, now in pairwise([END, *words]) if (last, now) != (END, END)]
+    if not tokens:
+        raise DataError.at(
+            file, "no word", "expected at least one sentence", "add text or give another folder"
+        )
+    known = dict(vocabularies or {})
+    if not known:
+        first, counts = (UNKNOWN, END), Counter(tokens)
+        known["word"] = Vocabulary.build(counts, min_count=min_count, first=first)
+    known["label"] = known["word"]
+    end, label = known["word"].index(END), known["word"].encode(tokens)
+    # Sentences begin after an <eos>, which is also their first input: one shift gives all.
+    word = np.concatenate([np.array([end], np.int32), label[:-1]])
+    if pieces is None:
+        sizes = np.diff([*np.flatnonzero(word == end), len(label)])
+    else:
+        parts = np.array_split(np.arange(len(label)), min(streams, len(label)))
+        cuts = range(0, len(parts[0]), pieces)
+        chains = [part[at : at + pieces] for at in cuts for part in parts if at < len(part)]
+        sizes, order = np.array([len(each) for each in chains]), np.concatenate(chains)
+        word, label = word[order], label[order]
+    before = chain(sizes)
+    if layers is not None:  # for a `LanguageModel`
+        typed = {"layers.0": {"word": word}, "next": {"label": label}}
+        return Examples(stacked(sizes, before, layers, ("", "next"), typed), known)
+    graph_ptr = ptr_of(sizes)
+    has_child = np.ones(len(label), np.bool_)
+    has_child[graph_ptr[:-1]] = False
+    pulls = {"word": word, "label": label}
+    batch = GraphBatch(graph_ptr, ptr_of(has_child), before[:, 0], pulls)
+    return Examples(batch, known)
+
+
+def tagged(
+    path: Source,
+    vocabularies: Vocabularies | None = None,
+    *,
+    crf: bool = False,
+    letters: bool = True,
+    min_count: int = 1,
+    word: str | None = None,
+    label: str | None = None,
+    separator: str | None = None,
+    comment: str | None = None,
+) -> Examples:
+    """Read one sentence a line whose words are to be tagged: `word|tag` between spaces, as WikiNER.
+
+    Or a word a line, with columns, where the file's name says so, or a column is named.
+
+    They become graphs of vertex types: words read from both ends, and their letters. Pulls "word",
+    "label" and, for letters, "letter"; a label that is not known counts as none.
+    Source of the format: WikiNER (Nothman et al. 2013).
+
+    Args:
+        crf: make tags a chain, and give the type "scores" between words and tags. A
+            `BiLSTMCharTagger` needs both, a `BiLSTMTagger` neither.
+        letters: give the types of letters, too. Words are in lower case then: their letters tell
+            the case.
+        min_count: words of train that are rarer count as `<unk>`; so do words not in train.
+        word, label: numbers of columns: 0, and the last one; separator, comment: of `read_conll`.
+    Raises: DataError with file, line and word, when a word has no tag; without a sentence.
+    """
+    file, text = read_file(path)
+    if word or label or file.removesuffix(".gz").endswith(OF_COLUMNS):
+        columns = columns_of({word or "0": "word", label or "-1": "label"})
+        made = column_sentences(file, text, columns, separator, comment)
+    else:
+        made = tagged_sentences(file, text, ("word", "label"), "|")
+    found = [sentence for _, sentence in made]
+    if not found:
+        raise DataError.at(file, "no sentence", "expected at least one", "add sentences")
+    sizes = np.array([len(row["word"]) for row in found])
+    words, tags = ([x or "" for row in found for x in row[n]] for n in ("word", "label"))
+    known = dict(vocabularies or {})
+    if not known:
+        counts = Counter(each.lower() if letters else each for each in words)
+        known["word"] = Vocabulary.build(counts, min_count=min_count)
+        known["label"] = Vocabulary.of_labels(tags)
+        if letters:
+            known["letter"] = Vocabulary.build(Counter("".join(dict.fromkeys(words))))
+    letters = "letter" in known
+    numbers = map(known["label"].find, tags)
+    classes = np.array([-1 if number is None else number for number in numbers], np.int32)
+    spelt_so = known["word"].encode(each.lower() if letters else each for each in words)
+    own, backward = same(len(words)), chain(sizes, reverse=True)
+    classifier = "scores" if crf else "tag"
+    types = dict.fromkeys(("word", "left", "right", "tag"), sizes)
+    edges = {}
+    for name, before in (("left", chain(sizes)), ("right", backward)):
+        edges[name, "before", name] = before
+        edges["word", "word", name] = own
+        edges[name, name, classifier] = own
+    pulls = {"word": {"word": spelt_so}, "tag": {"label": classes}}
+    if crf:
+        types["scores"] = sizes
+        edges["tag", "before", "tag"] = edges["left", "before", "left"]
+        edges["scores", "after", "scores"] = backward
+        edges["scores", "scores", "tag"] = own
+    if letters:  # in both directions; each word reads the last of both
+        lengths = np.array([len(each) for each in words])
+        letter = known["letter"].encode("".join(words))
+        for name, reverse in (("forth", False), ("back", True)):
+            types[name] = np.add.reduceat(lengths, ptr_of(sizes)[:-1])
+            edges[name, "before", name] = chain(lengths, reverse=reverse)
+            edges[name, name, "word"] = ends(lengths, reverse=reverse)
+            pulls[name] = {"letter": letter}
+    return Examples(typed_batch(types, edges, pulls), known)
+
+
+def translation(
+    path: Source, vocabularies: Vocabularies | None = None, *, min_count: int = 1
+) -> Examples:
+    """Read `source<TAB>target` a line, words between spaces, for a `Seq2Seq`.
+
+    A target w1 ... wn has the inputs `<eos> w1 ... wn` and the labels `w1 ... wn <eos>`; the line
+    may end with `<eos>`, too. Pulls "word" (source), "said" and "label" (target).
+
+    Args:
+        min_count: words of train that are rarer count as `<unk>`; so do words not in train.
+    Raises: DataError with file and line, when a line is no pair; without a pair.
+    """
+    file, text = read_file(path)
+    found: list[list[list[str]]] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        sides = [WORD.findall(side) for side in line.split("\t")]
+        if sides[-1][-1:] == [END]:
+            sides[-1].pop()
+        if len(sides) == 2 and all(sides):
+            found.append(sides)
+        elif any(sides):
+            raise DataError.at(
+                f"{file}, line {number}",
+                f"{len(sides)} sentences, or one without words",
+                "source<TAB>target",
+                "correct it",
+            )
+    if not found:
+        raise DataError.at(file, "no pair", "expected at least one", "add pairs")
+    sources, targets = zip(*found, strict=True)
+    known = dict(vocabularies or {})
+    if not known:
+        known["word"] = Vocabulary.build(
+            Counter(word for each in sources for word in each), min_count=min_count
+        )
+        counts, first = Counter(word for each in targets for word in each), (UNKNOWN, END)
+        known["said"] = Vocabulary.build(counts, min_count=min_count, first=first)
+        known["label"] = known["said"]
+    word = known["word"].encode(word for source in sources for word in source)
+    label = known["label"].encode(word for target in targets for word in (*target, END))
+    said = np.concatenate([[known["said"].index(END)], label[:-1]])  # each ends with <eos>
+    sizes = np.array([len(source) for source in sources])
+    lengths = np.array([len(target) + 1 for target in targets])
+    stops, starts = np.cumsum(sizes), np.cumsum(lengths) - lengths
+    heard = [  # every word of a target reads all of its source
+        np.tile(np.arange(stop - n, stop), m)
+        for n, m, stop in zip(sizes, lengths, stops, strict=True)
+    ]
+    said_by = np.repeat(np.arange(len(label)), np.repeat(sizes, lengths))
+    batch = typed_batch(
+        {"encoder": sizes, "decoder": lengths},
+        {
+            ("encoder", "before", "encoder"): chain(sizes),
+            ("decoder", "before", "decoder"): chain(lengths),
+            ("encoder", "start", "decoder"): pairs(stops - 1, starts),
+            ("encoder", "source", "decoder"): pairs(np.concatenate(heard), said_by),
+        },
+        {"encoder": {"word": word}, "decoder": {"said": said, "label": label}},
+    )
+    return Examples(batch, known)

@@ -148,7 +148,7 @@ def _sentences(seed: int) -> Iterator[Phrase]:
         several = words.split()
         return several[int(draw() * len(several))]
 
-    def operator(words: str, role: Role) -> Phrase:
+    def leaf(words: str, role: Role = Role.PLAIN) -> Phrase:
         return word(pick(words), role=role)
 
     def drawn(neutral: float) -> int:
@@ -165,41 +165,41 @@ def _sentences(seed: int) -> Iterator[Phrase]:
     def noun_phrase(neutral: float) -> Phrase:
         kind = draw()
         if kind < 0.15 and neutral > 0.5:
-            return word(pick(PRONOUNS))
+            return leaf(PRONOUNS)
         noun = coloured(NOUNS, neutral=0.8)
         if kind < 0.55:
             noun = compose(adjective_phrase(neutral), noun)
-        phrase = compose(word(pick(DETERMINERS)), noun)
+        phrase = compose(leaf(DETERMINERS), noun)
         if kind > 0.9:
-            inner = compose(word(pick(DETERMINERS)), coloured(NOUNS, 0.9))
-            phrase = compose(phrase, compose(word(pick(PREPOSITIONS)), inner))
+            inner = compose(leaf(DETERMINERS), coloured(NOUNS, 0.9))
+            phrase = compose(phrase, compose(leaf(PREPOSITIONS), inner))
         return phrase
 
     def adjective_phrase(neutral: float) -> Phrase:
         kind = draw()
         phrase = coloured(ADJECTIVES, neutral)
         if kind < 0.2:
-            phrase = compose(operator(INTENSIFIERS, Role.INTENSIFY), phrase)
+            phrase = compose(leaf(INTENSIFIERS, Role.INTENSIFY), phrase)
         elif kind < 0.35:
-            phrase = compose(operator(DIMINISHERS, Role.DIMINISH), phrase)
+            phrase = compose(leaf(DIMINISHERS, Role.DIMINISH), phrase)
         elif kind < 0.45:
-            joined = operator(CONTRASTS, Role.CONTRAST)
+            joined = leaf(CONTRASTS, Role.CONTRAST)
             return compose(phrase, compose(joined, coloured(ADJECTIVES, 0)))
         elif kind < 0.55:
             return compose(phrase, compose(word("and"), coloured(ADJECTIVES, neutral)))
         if draw() < 0.2:
-            phrase = compose(operator(NEGATORS, Role.NEGATE), phrase)
+            phrase = compose(leaf(NEGATORS, Role.NEGATE), phrase)
         return phrase
 
     def verb_phrase() -> Phrase:
         kind = draw()
         if kind < 0.4:
-            verb = word(pick(COPULAS))
+            verb = leaf(COPULAS)
             if draw() < 0.3:
-                verb = compose(verb, operator(NEGATORS_OF_VERBS, Role.NEGATE))
+                verb = compose(verb, leaf(NEGATORS_OF_VERBS, Role.NEGATE))
             phrase = compose(verb, adjective_phrase(neutral=0.1))
         elif kind < 0.55:
-            verb = operator(NEGATING_VERBS, Role.NEGATE)
+            verb = leaf(NEGATING_VERBS, Role.NEGATE)
             phrase = compose(verb, noun_phrase(neutral=0.1))
         else:
             negated = draw() < 0.4
@@ -208,8 +208,8 @@ def _sentences(seed: int) -> Iterator[Phrase]:
             verb = word(base if negated else finite, label)
             phrase = compose(verb, noun_phrase(neutral=0.3))
             if negated:
-                negator = operator(NEGATORS_OF_VERBS, Role.NEGATE)
-                phrase = compose(compose(word(pick(AUXILIARIES)), negator), phrase)
+                negator = leaf(NEGATORS_OF_VERBS, Role.NEGATE)
+                phrase = compose(compose(leaf(AUXILIARIES), negator), phrase)
         if draw() < 0.25:
             phrase = compose(phrase, coloured(ADVERBS, neutral=0.5))
         return phrase
@@ -219,11 +219,11 @@ def _sentences(seed: int) -> Iterator[Phrase]:
         if kind < 0.45:
             body = clause()
         elif kind < 0.65:
-            right = compose(operator(CONTRASTS, Role.CONTRAST), clause())
+            right = compose(leaf(CONTRASTS, Role.CONTRAST), clause())
             body = compose(compose(clause(), word(",")), right)
         elif kind < 0.85:
             left = compose(clause(), word(","))
-            body = compose(compose(operator(CONCESSIONS, Role.CONCEDE), left), clause())
+            body = compose(compose(leaf(CONCESSIONS, Role.CONCEDE), left), clause())
         else:
             body = compose(clause(), compose(word("and"), clause()))
         yield compose(body, word("." if draw() < 0.9 else "!"))
