@@ -61,8 +61,10 @@ def test_toml(run: Path, tmp_path: Path) -> None:
         ("epochs = 0x1" + "0" * 20_000, "epochs is a number of too many digits; expected options"),
         # A file that others wrote chooses no place to write to, and no other file.
         ('trace = "victim"', "my.toml] it says --trace; expected what decides over the result;"),
-        ('"trace=victim" = true', "it says --trace; "),
-        ('model = "--trace=victim"', "it says --trace; "),
+        ('"trace=victim" = true', "unknown option '--trace=victim'"),
+        ("help = true", "unknown option '--help'"),
+        ("epochs = true", "epochs is a bool; expected options by their long names"),
+        ("set = {a = inf}", "a is inf; expected options by their long names"),
         ('out = "victim"', "it says --out; "),
         ('resume = "victim"', "it says --resume; "),
         ("continue = true", "it says --continue; "),
@@ -89,6 +91,13 @@ def test_what_is_no_configuration(
     ):
         assert main(["train", "tree-lstm", "--config", str(tmp_path / name)]) == 2
         assert got in capsys.readouterr().err
+
+
+def test_a_model_in_a_file_is_no_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "my.toml"
+    path.write_text('model = "--trace=victim"')
+    assert main(["train", "--config", str(path)]) == 2
+    assert "no model is called '--trace=victim'" in capsys.readouterr().err
 
 
 def test_a_precision_that_does_nothing_is_said(

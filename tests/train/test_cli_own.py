@@ -237,7 +237,7 @@ def test_what_does_not_fit_is_refused(
         ),
         (
             [f"{wide}:Wide", "--data", trees],
-            "[Wide] shape.hidden is 70000; expected a whole number from 1 to 65536; Change it.",
+            "[Wide hidden] got '70000'; expected a whole number, 65536 at most; Change it.",
         ),
         (["tree-lstm", "--task", "tagging"], "got --task tagging; its task is classification;"),
         (

@@ -145,15 +145,6 @@ class JsonRecord:
             self._refuse(field, value, "a text without NUL")
         return value
 
-    def scalar(self, field: str) -> bool | int | float | str:
-        """Return true, false, a finite number or a text."""
-        value = self._take(field)
-        if isinstance(value, str):
-            return self.text(field)
-        if type(value) is not bool and not _is_real(value):
-            self._refuse(field, value, "true, false, a number or a text")
-        return value  # type: ignore[no-any-return]
-
     def flag(self, field: str) -> bool:
         """Return true or false."""
         value = self._take(field)

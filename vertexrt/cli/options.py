@@ -15,15 +15,15 @@ import os
 import re
 import shlex
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
-from vertexrt.api.json_record import JsonRecord, parse_json
+from vertexrt.api.json_record import parse_json
 from vertexrt.engine.devices import DEVICES, DTYPES, ENGINES, KERNEL_FORMS, PRECISIONS
-from vertexrt.errors import UsageError, nearest
+from vertexrt.errors import UsageError, nearest, one_line
 from vertexrt.instead import replacement
 from vertexrt.ir.updates import OPTIMIZERS as ROWS
 from vertexrt.models.catalogue import OWN_TRAIN, SPECS, names, require_known
@@ -109,14 +109,8 @@ LARGEST_GRAPH = 2**20  # leaves of a tree, words of a chain
 MOST_SECONDS = 7 * 86_400.0
 
 
-@dataclass(frozen=True)
 class Values:
-    """What an option takes: here any text, which is checked where it is used.
-
-    The fields of a class are the limits that its `reader` of a checkpoint takes.
-    """
-
-    reader: ClassVar[Callable[..., Any]] = staticmethod(JsonRecord.text)
+    """What an option takes: here any text, which is checked where it is used."""
 
     def read(self, flag: str, text: str) -> Any:
         """Return what a word of the command line stands for.
@@ -127,16 +121,11 @@ class Values:
         """
         return text
 
-    def stored(self, fields: JsonRecord, name: str) -> Any:
-        """Return a field of a checkpoint, within the same limits. Raises: CheckpointError."""
-        return self.reader(fields, name, *astuple(self))
-
 
 @dataclass(frozen=True)
 class Whole(Values):
     """Whole numbers within limits, written in decimal digits."""
 
-    reader = staticmethod(JsonRecord.whole)
     least: int
     most: int
 
@@ -166,13 +155,6 @@ class Real(Values):
             _refuse_value(flag, text, "a number that is not too small to be told from 0")
         return value
 
-    def stored(self, fields: JsonRecord, name: str) -> float:
-        """Return a number of a checkpoint."""
-        value = fields.real(name, 0.0)
-        if value >= self.below:
-            fields.refuse(name, f"a number less than {self.below:g}")
-        return value
-
 
 @dataclass(frozen=True)
 class OneOf(Values):
@@ -195,13 +177,6 @@ class ClassWeights(Values):
         """Return the text."""
         if _WEIGHTS.fullmatch(text) is None:
             _refuse_value(flag, text, "balanced, or a number for each class: 1,2.5,1")
-        return text
-
-    def stored(self, fields: JsonRecord, name: str) -> str:
-        """Return those of a checkpoint."""
-        text = fields.text(name)
-        if _WEIGHTS.fullmatch(text) is None:
-            fields.refuse(name, "numbers with commas between them")
         return text
 
 
@@ -236,10 +211,6 @@ class SettingValue(Values):
         if _WHOLE.fullmatch(digits):
             return name, int(value)
         return name, float(value) if _REAL.fullmatch(digits) else value
-
-    def stored(self, fields: JsonRecord, name: str) -> Any:
-        """Return a value of a checkpoint."""
-        return NUMBERS[name].stored(fields, name) if name in NUMBERS else fields.scalar(name)
 
 
 @dataclass(frozen=True)
@@ -276,7 +247,6 @@ class CommandOption(NamedTuple):
             says anything.
         more: what else argparse is told.
         changes: --resume may change it.
-        optional: a run may leave it out.
         of_file: a file for --config may say it. With the others, a file that somebody else wrote
             would choose where something is written, or which run goes on.
         own_name: by which the program has it, where it is not that of the word.
@@ -290,7 +260,6 @@ class CommandOption(NamedTuple):
     default: Any = None
     more: Mapping[str, Any] = {}
     changes: bool = False
-    optional: bool = False
     of_file: bool = True
     own_name: str = ""
 
@@ -471,7 +440,6 @@ OPTIONS = (
         TRAIN,
         "what a class counts in the loss; balanced: the rarer the more",
         "run",
-        optional=True,
     ),
     CommandOption(
         "--metric NAME",
@@ -479,7 +447,6 @@ OPTIONS = (
         TRAIN,
         "that decides which epoch is best (by default the first of the task)",
         "run",
-        optional=True,
     ),
     CommandOption(
         "--average DECAY",
@@ -522,7 +489,6 @@ OPTIONS = (
         "threads, on a GPU blocks, that share each task (persistent); by default chosen",
         "run",
         changes=True,
-        optional=True,
     ),
     CommandOption(
         "--threads N",
@@ -556,7 +522,6 @@ OPTIONS = (
         TRAIN,
         "parts of a minibatch for several processes: a power of two",
         "run",
-        optional=True,
     ),
     CommandOption(
         "--log tensorboard",
@@ -805,7 +770,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     if options.command in ("explain", "warm") and run is not None and os.path.isdir(run):
         options.model, options.config = None, options.config or os.path.join(run, CONFIG_NAME)
     if getattr(options, "config", None) is not None:
-        _fill(options, _parse(["train", *_words_of(Path(options.config))]))
+        _fill(options)
     return options
 
 
@@ -818,33 +783,37 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     options, unknown = parsers[""].parse_known_args(list(argv))
     if unknown:
         command = parsers[getattr(options, "action", options.command) or ""]
-        flag = unknown[0].split("=")[0]
-        what = "option" if flag.startswith("-") else "argument"
         known = [word for action in command._actions for word in action.option_strings]
-        found = replacement("--", flag)
-        near = f" Write {found}" if found else nearest(flag, known)
-        raise UsageError.at(
-            command.prog,
-            f"unknown {what} '{flag}'",
-            "expected an option of this command",
-            f"See `{command.prog} --help`." + near,
-        )
+        _refuse_flag(command.prog, unknown[0].split("=")[0], known)
     return options
 
 
-def _fill(options: argparse.Namespace, stored: argparse.Namespace) -> None:
-    """Put in what a file says and the command line does not.
+def _refuse_flag(where: str, flag: str, known: Iterable[str]) -> NoReturn:
+    what = "option" if flag.startswith("-") else "argument"
+    found = replacement("--", flag)
+    raise UsageError.at(
+        where,
+        f"unknown {what} '{one_line(flag)}'",
+        "expected an option of this command",
+        f"See `{where} --help`." + (f" Write {found}" if found else nearest(flag, known)),
+    )
 
-    Raises: UsageError, when it names a program to run, or what is to be written or read instead.
+
+def _fill(options: argparse.Namespace) -> None:
+    """Put in what the file of --config says and the command line does not.
+
+    Raises: UsageError, when it cannot be read, holds something else than options, or names a
+        program to run, or what is to be written or read instead.
     """
-    for row in OPTIONS:
-        if not row.of_file and getattr(stored, row.name):
-            raise UsageError.at(
-                options.config,
-                f"it says {row.word}",
-                "expected what decides over the result",
-                "Give it on the command line",
-            )
+    path = Path(options.config)
+    try:
+        text = read_plain(path).decode()
+        found = parse_json(text) if path.suffix == ".json" else tomllib.loads(text)
+    except (OSError, ValueError, RecursionError) as error:  # of both parsers the last two
+        raise _no_options(str(path), getattr(error, "strerror", None) or str(error)) from error
+    if not isinstance(found, dict):
+        raise _no_options(str(path), f"a {type(found).__name__}")
+    stored = options_in(found, str(path))
     if options.model is None and stored.model is not None:
         words = f"{shlex.quote(stored.model)} --config {shlex.quote(options.config)}"
         how = f"name it: vertexrt {options.command} {words}"
@@ -856,42 +825,65 @@ def _fill(options: argparse.Namespace, stored: argparse.Namespace) -> None:
             setattr(options, name, getattr(stored, name, None))
 
 
-def _words_of(path: Path) -> list[str]:
-    """Return the words of a command line that say what a file says.
+def options_in(found: Mapping[str, Any], where: str) -> argparse.Namespace:
+    """Read options that a file or a checkpoint says, within the limits of a command line.
 
-    Raises: UsageError, when it cannot be read, or holds something else than options.
+    Args:
+        found: values by the long names of options, None where there is none, switches as true or
+            false; those of --set are a mapping.
+        where: what said them, for errors.
+    Returns: the options of `vertexrt train` by name, None where nothing is said.
+    Raises: UsageError, when one is not known, is not for files, or has a value that it does not
+        take.
     """
-
-    def refuse(got: str) -> UsageError:
-        expected = "expected options by their long names: epochs = 3; those of --set in a table"
-        return UsageError.at(str(path), got, f"{expected} [set]", "Correct the file")
-
-    def text_of(name: str, value: Any) -> str:
-        if isinstance(value, bool):
-            return str(value).lower()
-        long = isinstance(value, int) and value.bit_length() > MOST_BITS
-        if long or not isinstance(value, int | float | str):
-            kind = "number of too many digits" if long else type(value).__name__
-            raise refuse(f"{name} is a {kind}")
-        return str(value)
-
-    try:
-        text = read_plain(path).decode()
-        found = parse_json(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (OSError, ValueError, RecursionError) as error:  # of both parsers the last two
-        raise refuse(getattr(error, "strerror", None) or str(error)) from error
-    if not isinstance(found, dict):
-        raise refuse(f"a {type(found).__name__}")
-    words: list[str] = []
+    rows = {"--model" if row.name == "model" else row.word: row for row in options_of(TRAIN)}
+    given = argparse.Namespace(**{row.name: None for row in rows.values()})
     for name, value in found.items():
         flag = "--" + name.replace("_", "-")
-        if name == "set" and isinstance(value, dict):
-            for each, inner in value.items():
-                words += [flag, f"{each}={text_of(each, inner)}"]
-        elif name == "model":
-            words.insert(0, text_of(name, value))
-        elif value is True:
-            words.append(flag)
-        elif value is not None and value is not False:
-            words += [flag, text_of(name, value)]
-    return words
+        if flag not in rows:
+            _refuse_flag("vertexrt train", flag, rows)
+        row = rows[flag]
+        if value is None or (value is False and row.takes is None):
+            continue
+        if not row.of_file:
+            expected = "expected what decides over the result"
+            raise UsageError.at(where, f"it says {flag}", expected, "Give it on the command line")
+        if flag == "--set" and isinstance(value, dict):
+            value = list(settings_in(value, where, flag).items())
+        elif row.takes is not None:
+            value = row.takes.read(flag, _text_of(where, name, value))
+            value = [value] if flag == "--set" else value
+        elif value is not True:
+            raise _no_options(where, f"{name} is {value!r:.60}")
+        setattr(given, row.name, value)
+    return given
+
+
+def settings_in(found: Mapping[str, Any], where: str, flag: str) -> dict[str, Any]:
+    """Return arguments of a model by name, each within the limits of the option of that name.
+
+    Raises: UsageError.
+    """
+    texts = {name: _text_of(where, name, value, bool) for name, value in found.items()}
+    return {
+        name: NUMBERS[name].read(f"{flag} {name}", text) if name in NUMBERS else found[name]
+        for name, text in texts.items()
+    }
+
+
+def _text_of(where: str, name: str, value: Any, *more: type) -> str:
+    """Return a text or a number, or what is of `more` types, as the command line has it."""
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        got = "a number of too many digits"
+    elif type(value) not in (int, float, str, *more):
+        got = f"a {type(value).__name__}"
+    elif str(value) in ("inf", "-inf", "nan") or "\0" in str(value):
+        got = ascii(value)
+    else:
+        return str(value)
+    raise _no_options(where, f"{one_line(name)} is {got}")
+
+
+def _no_options(where: str, got: str) -> UsageError:
+    expected = "expected options by their long names: epochs = 3; those of --set in a table"
+    return UsageError.at(where, got, f"{expected} [set]", "Correct the file")

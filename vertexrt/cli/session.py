@@ -9,7 +9,7 @@ import math
 import os
 import shlex
 from argparse import Namespace
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -34,9 +34,10 @@ from vertexrt.cli.options import (
     SHAPE,
     TASKS,
     WITH_MOMENTUM,
-    SettingValue,
     Task,
+    options_in,
     options_of,
+    settings_in,
 )
 from vertexrt.config import usable_threads
 from vertexrt.data import Loader, catalogue
@@ -46,13 +47,18 @@ from vertexrt.data.files import expanded
 from vertexrt.data.load import FORMATS, OF_FILES, format_named, format_of
 from vertexrt.data.records import real_pulls
 from vertexrt.errors import CheckpointError, DataError, UsageError
-from vertexrt.models.catalogue import ModelSpec, get, is_own, names, require_known
+from vertexrt.models.catalogue import (
+    OWN_TRAIN,
+    ModelSpec,
+    get,
+    is_own,
+    names,
+    require_known,
+)
 from vertexrt.models.own import find, full_name
 from vertexrt.parallel import ProcessGroup
 from vertexrt.parallel.start import processes_here
 
-# Options of formats that the model or the task decides.
-OF_MODELS = ("crf", "layers", "letters", "pyramid", "streams", "target")
 Fields = dict[str, Any]  # by name
 
 
@@ -129,35 +135,27 @@ class RunOptions:
     def from_json(cls, stored: JsonRecord) -> Self:
         """Read the options back; a file of the user is not run to do so.
 
+        They are read like those of a file for --config. A command line that gives them all is that
+        of a run with the same options, or they are not those of one.
+
         Raises: CheckpointError, when one is missing, unknown, or not what the command line takes.
         """
-        model = stored.text("model")
-        spec = None if is_own(model) else get(stored.text("model", names()))
-        found: Fields = {
-            "model": model,
-            "task": stored.text("task", (spec.task,) if spec else TASKS),
-            "format": stored.text("format", formats_of(spec) if spec else FORMATS),
-        }
-        readable = {*READING, *OF_MODELS} & {*FORMATS[found["format"]].options}
-        owners: dict[str, tuple[Collection[str], Collection[str] | None]]
-        owners = {"reading": ((), readable), "shape": ((), None)}
-        if spec is not None:
-            owners["shape"] = spec.options, spec.arguments()
-        for part, (needed, known) in owners.items():
-            inner = stored.record(part)
-            given = dict.fromkeys([*needed, *inner.unread()])
-            found[part] = {name: SettingValue().stored(inner, name) for name in given}
-            inner.end(known)
-        if "binary" in found["reading"]:
-            stored.record("reading").flag("binary")
-        for name, row in RECORDED.items():
-            if name not in found and row.takes is not None:
-                none = row.optional and stored.null(name)
-                found[name] = None if none else row.takes.stored(stored, name)
+        options = stored.build(cls)
         stored.end()
-        if found["momentum"] and found["optimizer"] not in WITH_MOMENTUM:
-            stored.refuse("momentum", f"0, since {found['optimizer']} has none")
-        return cls(**found)
+        try:
+            given = options_in(options.as_given(), stored.where)
+            spec = model_of(given, lambda *own: ModelSpec(*own, OWN_TRAIN, "", "", options.shape))
+            known = (*options.shape, "class_weights") if is_own(given.model) else spec.arguments()
+            same = _completed(given, spec, known)
+        except UsageError as error:
+            raise CheckpointError(
+                f"[{stored.where}] its options: {error} {stored.action}"
+            ) from error
+        stored.record("shape").end(known)
+        for name, value in asdict(same).items():
+            if value != getattr(options, name):
+                stored.refuse(name, f"{value!r:.200}, which belongs to the other options")
+        return same
 
 
 def formats_of(spec: ModelSpec) -> list[str]:
@@ -170,9 +168,11 @@ def formats_of(spec: ModelSpec) -> list[str]:
     return [spec.format, *(readers if any_graphs else ())]
 
 
-def model_of(given: Namespace) -> ModelSpec:
+def model_of(given: Namespace, find: Callable[[str, str, str], ModelSpec] = find) -> ModelSpec:
     """Find the model that a command line names, in a file of the user or by its name.
 
+    Args:
+        find: what is asked for a model in a file: its name, task and format.
     Raises: UsageError, when there is no such model, or it has another task or format; whatever the
         user's file raises.
     """
@@ -216,10 +216,18 @@ def resolve(given: Namespace) -> RunOptions:
         optimizer or the engine, or a checkpoint of the run could not be read.
     """
     spec = model_of(given)
+    asked = {**vars(given), "model": full_name(given.model)}
+    asked |= {name: data_name(asked[name]) for name in ("data", *OF_FILES) if asked[name]}
+    given = Namespace(**asked)
+    return _with_whole_groups(_completed(given, spec, spec.arguments()))
+
+
+def _completed(given: Namespace, spec: ModelSpec, arguments: Collection[str]) -> RunOptions:
+    """Return the options that were given, with the defaults of a model that has these arguments."""
     asked = {name: value for name, value in vars(given).items() if value is not None}
     defaults = {**NEUTRAL, **spec.train}
     optimizer = asked.get("optimizer", defaults["optimizer"])
-    _require_fitting(asked, spec, optimizer)
+    _require_fitting(asked, spec, optimizer, arguments)
     if optimizer != defaults["optimizer"]:
         defaults["lr"] = OPTIMIZERS[optimizer].lr  # it is not the model's own
     chosen: Fields = {name: asked.get(name, defaults.get(name)) for name in RECORDED}
@@ -234,26 +242,19 @@ def resolve(given: Namespace) -> RunOptions:
                 "--set", f"two values of {name}", "one, since only one can hold", "Leave one out"
             )
         shape[name] = value
-    shape = {**spec.options, **shape}
+    # A model's own defaults may be others than the command line takes.
+    shape = {**settings_in(spec.options, spec.name, spec.name), **shape}
     reading = {name: asked[name] for name in READING if name in asked}
-    reading |= {name: data_name(reading[name]) for name in OF_FILES if name in reading}
     if "label" in reading and TASKS[spec.task].label == "target":
         reading["target"] = reading.pop("label")
     streams = {"streams": chosen["batch_size"]} if shape.get("carried") else {}
-    chosen |= {
-        "model": full_name(given.model),
-        "task": spec.task,
-        "data": data_name(chosen["data"]),
-        "format": spec.format,
-        "shape": shape,
-        "reading": spec.reading(shape) | reading | streams,
-    }
-    # A model's own defaults may be others than the command line takes.
-    fields = JsonRecord(chosen, spec.title, "", "Change it", UsageError)
-    return _with_whole_groups(RunOptions.from_json(fields))
+    chosen |= {"model": given.model, "task": spec.task, "format": spec.format, "shape": shape}
+    return RunOptions(**chosen, reading=spec.reading(shape) | reading | streams)
 
 
-def _require_fitting(asked: Mapping[str, Any], spec: ModelSpec, optimizer: str) -> None:
+def _require_fitting(
+    asked: Mapping[str, Any], spec: ModelSpec, optimizer: str, arguments: Collection[str]
+) -> None:
     """Refuse options that the model, its task or the optimizer would ignore."""
     measures = ("loss", *TASKS[spec.task].measures)
     if asked.get("metric", "loss") not in measures:
@@ -263,14 +264,14 @@ def _require_fitting(asked: Mapping[str, Any], spec: ModelSpec, optimizer: str) 
             f"the task {spec.task} has {', '.join(measures)}",
             "Name one of these",
         )
-    own, has = spec.arguments(), "its options are " + ", ".join(spec.options)
+    has = "its options are " + ", ".join(spec.options)
     weights = "an argument class_weights of its class"
     belongs = f"it belongs to {', '.join(WITH_MOMENTUM)}"
     moved = ("momentum",) if asked.get("momentum") else ()
     for flags, owner, options, expected in (
-        (SHAPE, spec.name, own, has),
+        (SHAPE, spec.name, arguments, has),
         (READING, spec.name, FORMATS[spec.format].options, f"its data are {spec.format}"),
-        (("class_weights",), spec.name, own, weights),
+        (("class_weights",), spec.name, arguments, weights),
         (moved, optimizer, OPTIMIZERS[optimizer].names(), belongs),
     ):
         for name in flags:
