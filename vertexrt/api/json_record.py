@@ -152,13 +152,6 @@ class JsonRecord:
             self._refuse(field, value, "true or false")
         return bool(value)
 
-    def reals(self, field: str) -> tuple[float, ...]:
-        """Return a list of finite numbers, at least one."""
-        value = self._take(field)
-        if not isinstance(value, list) or not value or any(not _is_real(each) for each in value):
-            self._refuse(field, value, "a list of numbers, at least one")
-        return tuple(float(each) for each in value)
-
     def texts(self, field: str) -> tuple[str, ...]:
         """Return a list of texts."""
         value = self._take(field)
@@ -169,13 +162,15 @@ class JsonRecord:
                 self._refuse(field, each, "texts")
         return tuple(value)
 
-    def pair(self, field: str, most: int) -> tuple[int, int]:
-        """Return a list of two whole numbers from 0 to `most`."""
+    def each(
+        self, field: str, count: int, read: Callable[..., Any], *limits: Any
+    ) -> tuple[Any, ...]:
+        """Return a list of `count` values, of one or more where that is 0, each as `read` does."""
         value = self._take(field)
-        fits = isinstance(value, list) and len(value) == 2
-        if not fits or not all(type(each) is int and 0 <= each <= most for each in value):
-            self._refuse(field, value, f"two whole numbers from 0 to {most}")
-        return value[0], value[1]
+        if not isinstance(value, list) or len(value) != (count or len(value) or 1):
+            self._refuse(field, value, f"a list of {count or 'one or more'}")
+        inner = self._inner({str(n): each for n, each in enumerate(value)}, self._path(field))
+        return tuple(read(inner, name, *limits) for name in inner.unread())
 
     def record(self, field: str) -> "JsonRecord":
         """Return the record in a field."""

@@ -49,14 +49,7 @@ COUNTS = ("launches", "calls", "instructions", "kernels", "groups", "products", 
 FASTER, SLOWER, HIDDEN = "faster", "slower", "hidden by the spread"
 
 
-def _two(fields: JsonRecord, name: str) -> tuple[float, ...]:
-    found = fields.reals(name)
-    if len(found) != 2:
-        fields.refuse(name, "two numbers")
-    return found
-
-
-Quartiles = Annotated[tuple[float, float], _two]
+Quartiles = Annotated[tuple[float, float], JsonRecord.each, 2, JsonRecord.real]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +115,7 @@ class Entry(Spread):
     key: Key
     unit: str
     better: Annotated[str, JsonRecord.text, ("higher", "lower", "")]
-    samples: Annotated[tuple[float, ...], JsonRecord.reals]
+    samples: Annotated[tuple[float, ...], JsonRecord.each, 0, JsonRecord.real]
     against: str | None = None
     ratio: Spread | None = None
     verdict: str | None = None

@@ -10,6 +10,7 @@ Nothing heavy is imported, so that `--help` and a mistyped flag answer at once.
 """
 
 import argparse
+import json
 import math
 import os
 import re
@@ -611,7 +612,6 @@ NEUTRAL = {row.name: row.default for row in RECORDED.values() if row.default is 
 
 
 MOST_SHOWN = 2  # models with a default of their own that the help names
-MOST_BITS = 64  # of a whole number in a file: Python writes no more than some thousand digits
 COMMANDS = {
     "train": "train a model, or continue a run",
     "eval": "evaluate trained runs",
@@ -808,8 +808,9 @@ def _fill(options: argparse.Namespace) -> None:
     path = Path(options.config)
     try:
         text = read_plain(path).decode()
-        found = parse_json(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (OSError, ValueError, RecursionError) as error:  # of both parsers the last two
+        # TOML has dates, and numbers without end.
+        found = parse_json(text if path.suffix == ".json" else json.dumps(tomllib.loads(text)))
+    except (OSError, TypeError, ValueError, RecursionError) as error:
         raise _no_options(str(path), getattr(error, "strerror", None) or str(error)) from error
     if not isinstance(found, dict):
         raise _no_options(str(path), f"a {type(found).__name__}")
@@ -848,13 +849,14 @@ def options_in(found: Mapping[str, Any], where: str) -> argparse.Namespace:
         if not row.of_file:
             expected = "expected what decides over the result"
             raise UsageError.at(where, f"it says {flag}", expected, "Give it on the command line")
-        if flag == "--set" and isinstance(value, dict):
-            value = list(settings_in(value, where, flag).items())
-        elif row.takes is not None:
-            value = row.takes.read(flag, _text_of(where, name, value))
-            value = [value] if flag == "--set" else value
-        elif value is not True:
-            raise _no_options(where, f"{name} is {value!r:.60}")
+        if flag == "--set":
+            _require(where, name, value, dict)
+            value = [*settings_in(value, where, flag).items()]
+        elif row.takes is None:
+            _require(where, name, value, bool)
+        else:
+            _require(where, name, value, int, float, str)
+            value = row.takes.read(flag, str(value))
         setattr(given, row.name, value)
     return given
 
@@ -864,24 +866,17 @@ def settings_in(found: Mapping[str, Any], where: str, flag: str) -> dict[str, An
 
     Raises: UsageError.
     """
-    texts = {name: _text_of(where, name, value, bool) for name, value in found.items()}
+    for name, value in found.items():
+        _require(where, name, value, bool, int, float, str)
     return {
-        name: NUMBERS[name].read(f"{flag} {name}", text) if name in NUMBERS else found[name]
-        for name, text in texts.items()
+        name: NUMBERS[name].read(f"{flag} {name}", str(value)) if name in NUMBERS else value
+        for name, value in found.items()
     }
 
 
-def _text_of(where: str, name: str, value: Any, *more: type) -> str:
-    """Return a text or a number, or what is of `more` types, as the command line has it."""
-    if isinstance(value, int) and value.bit_length() > MOST_BITS:
-        got = "a number of too many digits"
-    elif type(value) not in (int, float, str, *more):
-        got = f"a {type(value).__name__}"
-    elif str(value) in ("inf", "-inf", "nan") or "\0" in str(value):
-        got = ascii(value)
-    else:
-        return str(value)
-    raise _no_options(where, f"{one_line(name)} is {got}")
+def _require(where: str, name: str, value: object, *kinds: type) -> None:
+    if type(value) not in kinds or "\0" in str(value):
+        raise _no_options(where, f"{one_line(name)} is {value!r:.60}")
 
 
 def _no_options(where: str, got: str) -> UsageError:

@@ -131,8 +131,8 @@ class RunOptions:
         found["set"] = shape
         return {name: value for name, value in found.items() if value is not None}
 
-    @classmethod
-    def from_json(cls, stored: JsonRecord) -> Self:
+    @staticmethod
+    def from_json(stored: JsonRecord) -> "RunOptions":
         """Read the options back; a file of the user is not run to do so.
 
         They are read like those of a file for --config. A command line that gives them all is that
@@ -140,11 +140,12 @@ class RunOptions:
 
         Raises: CheckpointError, when one is missing, unknown, or not what the command line takes.
         """
-        options = stored.build(cls)
+        options = stored.build(RunOptions)
         stored.end()
         try:
             given = options_in(options.as_given(), stored.where)
-            spec = model_of(given, lambda *own: ModelSpec(*own, OWN_TRAIN, "", "", options.shape))
+            own = OWN_TRAIN, "", "", options.shape
+            spec = model_of(given, lambda name, task, form: ModelSpec(name, task, form, *own))
             known = (*options.shape, "class_weights") if is_own(given.model) else spec.arguments()
             same = _completed(given, spec, known)
         except UsageError as error:
@@ -543,7 +544,9 @@ class Fingerprint:
 
     words: str
     counts: dict[str, Count]
-    splits: dict[str, Annotated[tuple[int, int], JsonRecord.pair, LARGEST_COUNT]]
+    splits: dict[
+        str, Annotated[tuple[int, int], JsonRecord.each, 2, JsonRecord.whole, 0, LARGEST_COUNT]
+    ]
 
 
 def fingerprint(dataset: Dataset) -> Fingerprint:

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any, TypeGuard
 
 from vertexrt.api.vertex_function import Model, VertexFunction
+from vertexrt.checks import is_real
 from vertexrt.errors import UsageError, nearest
 from vertexrt.models.catalogue import OWN, OWN_TRAIN, ModelSpec, get
 
@@ -52,7 +53,9 @@ def find(name: str, task: str, format: str) -> ModelSpec:
         )
     arguments = inspect.signature(made).parameters.values()
     plain = {
-        a.name: a.default for a in arguments if isinstance(a.default, bool | int | float | str)
+        a.name: a.default
+        for a in arguments
+        if isinstance(a.default, bool | str) or is_real(a.default)
     }
     return ModelSpec(title, task, format, OWN_TRAIN, module.__name__, title, plain)
 
