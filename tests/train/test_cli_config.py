@@ -85,7 +85,7 @@ def test_what_is_no_configuration(
     (tmp_path / "deep.json").write_text("[" * 100_000)
     os.mkfifo(tmp_path / "pipe.toml")
     for name, got in (
-        ("my.json", "a list; expected options"),
+        ("my.json", "it is [1]; expected options"),
         ("deep.json", "more than 32 levels"),
         ("pipe.toml", "it is not a plain file"),
         ("none", "No such file"),

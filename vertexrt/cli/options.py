@@ -765,16 +765,6 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     Raises: UsageError, for an unknown command or option (the nearest ones are offered) or a value
         that the option does not take; SystemExit, after the help was printed.
     """
-    options = _parse(argv)
-    run = getattr(options, "model", None)
-    if options.command in ("explain", "warm") and run is not None and os.path.isdir(run):
-        options.model, options.config = None, options.config or os.path.join(run, CONFIG_NAME)
-    if getattr(options, "config", None) is not None:
-        _fill(options)
-    return options
-
-
-def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parsers = build()
     if "--version" in argv and len(argv) > 1:
         raise UsageError.at(
@@ -785,6 +775,11 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         command = parsers[getattr(options, "action", options.command) or ""]
         known = [word for action in command._actions for word in action.option_strings]
         _refuse_flag(command.prog, unknown[0].split("=")[0], known)
+    run = getattr(options, "model", None)
+    if options.command in ("explain", "warm") and run is not None and os.path.isdir(run):
+        options.model, options.config = None, options.config or os.path.join(run, CONFIG_NAME)
+    if getattr(options, "config", None) is not None:
+        _fill(options)
     return options
 
 
@@ -805,20 +800,19 @@ def _fill(options: argparse.Namespace) -> None:
     Raises: UsageError, when it cannot be read, holds something else than options, or names a
         program to run, or what is to be written or read instead.
     """
-    path = Path(options.config)
+    where = options.config
     try:
-        text = read_plain(path).decode()
+        text = read_plain(Path(where)).decode()
         # TOML has dates, and numbers without end.
-        found = parse_json(text if path.suffix == ".json" else json.dumps(tomllib.loads(text)))
+        found = parse_json(text if where.endswith(".json") else json.dumps(tomllib.loads(text)))
     except (OSError, TypeError, ValueError, RecursionError) as error:
-        raise _no_options(str(path), getattr(error, "strerror", None) or str(error)) from error
-    if not isinstance(found, dict):
-        raise _no_options(str(path), f"a {type(found).__name__}")
-    stored = options_in(found, str(path))
+        raise _no_options(where, getattr(error, "strerror", None) or str(error)) from error
+    _require(where, "it", found, dict)
+    stored = options_in(found, where)
     if options.model is None and stored.model is not None:
-        words = f"{shlex.quote(stored.model)} --config {shlex.quote(options.config)}"
+        words = f"{shlex.quote(stored.model)} --config {shlex.quote(where)}"
         how = f"name it: vertexrt {options.command} {words}"
-        require_known(stored.model, options.config, how)
+        require_known(stored.model, where, how)
     settings = {**dict(stored.set or ()), **dict(options.set or ())}
     options.set = list(settings.items()) or None
     for name, value in vars(options).items():

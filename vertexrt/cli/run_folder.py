@@ -246,9 +246,7 @@ class RunFolder(NamedTuple):
                     "epoch": fields.whole("epoch", 0, LARGEST_COUNT),
                     "split": fields.text("split", SPLITS),
                 }
-                for name in fields.unread():
-                    record[name] = None if fields.null(name) else fields.real(name)
-                records.append(record)
+                records.append(record | fields.build(dict[str, float | None]))
         except (OSError, ValueError) as error:
             got = getattr(error, "strerror", None) or f"the line is not JSON ({error})"
             expected = "expected the metrics of a run, unchanged"

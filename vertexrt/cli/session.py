@@ -147,7 +147,7 @@ class RunOptions:
             own = OWN_TRAIN, "", "", options.shape
             spec = model_of(given, lambda name, task, form: ModelSpec(name, task, form, *own))
             known = (*options.shape, "class_weights") if is_own(given.model) else spec.arguments()
-            same = _completed(given, spec, known)
+            same = _completed(vars(given), spec, known)
         except UsageError as error:
             raise CheckpointError(
                 f"[{stored.where}] its options: {error} {stored.action}"
@@ -157,16 +157,6 @@ class RunOptions:
             if value != getattr(options, name):
                 stored.refuse(name, f"{value!r:.200}, which belongs to the other options")
         return same
-
-
-def formats_of(spec: ModelSpec) -> list[str]:
-    """Return the formats that a model of the catalogue reads, its own first.
-
-    Those of words and labels at the vertices of one type read graphs from any file.
-    """
-    any_graphs = spec.task == "classification" and not spec.graphs and "layers" not in spec.options
-    readers = [row.name for row in FORMATS.values() if row.reader]
-    return [spec.format, *(readers if any_graphs else ())]
 
 
 def model_of(given: Namespace, find: Callable[[str, str, str], ModelSpec] = find) -> ModelSpec:
@@ -195,7 +185,10 @@ def model_of(given: Namespace, find: Callable[[str, str, str], ModelSpec] = find
         format = format_named(given.format or format_of(given.data)).name
         return find(given.model, given.task or "loss", format)
     spec = get(given.model)
-    formats = formats_of(spec)
+    # Models of words and labels at the vertices of one type read graphs from any file.
+    any_graphs = spec.task == "classification" and not spec.graphs and "layers" not in spec.options
+    readers = [row.name for row in FORMATS.values() if row.reader and any_graphs]
+    formats = [spec.format, *readers]  # its own first
     for name, own in (("task", [spec.task]), ("format", formats)):
         value = getattr(given, name)
         if value is not None and value not in own:
@@ -219,13 +212,12 @@ def resolve(given: Namespace) -> RunOptions:
     spec = model_of(given)
     asked = {**vars(given), "model": full_name(given.model)}
     asked |= {name: data_name(asked[name]) for name in ("data", *OF_FILES) if asked[name]}
-    given = Namespace(**asked)
-    return _with_whole_groups(_completed(given, spec, spec.arguments()))
+    return _with_whole_groups(_completed(asked, spec, spec.arguments()))
 
 
-def _completed(given: Namespace, spec: ModelSpec, arguments: Collection[str]) -> RunOptions:
+def _completed(given: Mapping[str, Any], spec: ModelSpec, arguments: Collection[str]) -> RunOptions:
     """Return the options that were given, with the defaults of a model that has these arguments."""
-    asked = {name: value for name, value in vars(given).items() if value is not None}
+    asked = {name: value for name, value in given.items() if value is not None}
     defaults = {**NEUTRAL, **spec.train}
     optimizer = asked.get("optimizer", defaults["optimizer"])
     _require_fitting(asked, spec, optimizer, arguments)
@@ -233,11 +225,11 @@ def _completed(given: Namespace, spec: ModelSpec, arguments: Collection[str]) ->
         defaults["lr"] = OPTIMIZERS[optimizer].lr  # it is not the model's own
     chosen: Fields = {name: asked.get(name, defaults.get(name)) for name in RECORDED}
     # Kept, since a run repeats with the same number: as many whole groups as there is room for.
-    processors = given.processors or 1
+    processors = asked.get("processors", 1)
     room = usable_threads() // processes_here(os.environ)
-    chosen["threads"] = given.threads or max(room // processors, 1) * processors
+    chosen["threads"] = asked.get("threads", max(room // processors, 1) * processors)
     shape = {name: asked[name] for name in SHAPE if name in asked}
-    for name, value in given.set or ():
+    for name, value in asked.get("set", ()):
         if name in shape:
             raise UsageError.at(
                 "--set", f"two values of {name}", "one, since only one can hold", "Leave one out"
@@ -249,7 +241,7 @@ def _completed(given: Namespace, spec: ModelSpec, arguments: Collection[str]) ->
     if "label" in reading and TASKS[spec.task].label == "target":
         reading["target"] = reading.pop("label")
     streams = {"streams": chosen["batch_size"]} if shape.get("carried") else {}
-    chosen |= {"model": given.model, "task": spec.task, "format": spec.format, "shape": shape}
+    chosen |= {"model": asked["model"], "task": spec.task, "format": spec.format, "shape": shape}
     return RunOptions(**chosen, reading=spec.reading(shape) | reading | streams)
 
 
