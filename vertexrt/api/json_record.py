@@ -170,7 +170,7 @@ class JsonRecord:
         if not isinstance(value, list) or len(value) != (count or len(value) or 1):
             self._refuse(field, value, f"a list of {count or 'one or more'}")
         inner = self._inner({str(n): each for n, each in enumerate(value)}, self._path(field))
-        return tuple(read(inner, name, *limits) for name in inner.unread())
+        return tuple(read(inner, str(n), *limits) for n in range(len(value)))
 
     def record(self, field: str) -> "JsonRecord":
         """Return the record in a field."""

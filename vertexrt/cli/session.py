@@ -701,9 +701,11 @@ def checked(
     reals = fields.texts("reals")
     known = {name: words.texts(name) for name in words.unread()}
     fields.end()
-    first = {name: UNKNOWN if UNKNOWN in each[:1] else None for name, each in known.items()}
     try:
-        found = {name: Vocabulary(each, first[name]) for name, each in known.items()}
+        found = {
+            name: Vocabulary(each, UNKNOWN if UNKNOWN in each[:1] else None)
+            for name, each in known.items()
+        }
     except DataError as error:
         got = "a vocabulary is no list of different words"
         raise _not_of_one_run(words.where, got) from error
