@@ -29,6 +29,7 @@ from vertexrt.cli.measures import Count, Totals, classes_of, confusion, count, s
 from vertexrt.cli.options import (
     NEUTRAL,
     OPTIMIZERS,
+    PATH,
     READING,
     RECORDED,
     SHAPE,
@@ -46,7 +47,7 @@ from vertexrt.data.dataset import UNKNOWN, Dataset, Vocabulary
 from vertexrt.data.files import expanded
 from vertexrt.data.load import FORMATS, OF_FILES, format_named, format_of
 from vertexrt.data.records import real_pulls
-from vertexrt.errors import CheckpointError, DataError, UsageError
+from vertexrt.errors import CheckpointError, DataError, UsageError, one_line
 from vertexrt.models.catalogue import (
     OWN_TRAIN,
     ModelSpec,
@@ -150,7 +151,7 @@ class RunOptions:
             same = _completed(vars(given), spec, known)
         except UsageError as error:
             raise CheckpointError(
-                f"[{stored.where}] its options: {error} {stored.action}"
+                f"[{stored.where}] its options: {one_line(str(error))} {stored.action}"
             ) from error
         stored.record("shape").end(known)
         for name, value in asdict(same).items():
@@ -367,11 +368,14 @@ def with_model(stored: RunOptions, given: Namespace) -> RunOptions:
 
 
 def data_name(given: str) -> str:
-    """Return a data set's name as it is and a path in full: a run may go on from elsewhere."""
+    """Return a data set's name as it is and a path in full: a run may go on from elsewhere.
+
+    Raises: UsageError, when that is none that an option takes: a checkpoint would not be read.
+    """
     if any(entry.name == given for entry in catalogue()):
         return given
     path = expanded(given)
-    return str(path.resolve()) if os.path.exists(path) else given
+    return PATH.read("data", str(path.resolve())) if os.path.exists(path) else given
 
 
 @dataclass(frozen=True)
