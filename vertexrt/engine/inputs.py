@@ -14,11 +14,9 @@ import numpy.typing as npt
 from vertexrt.engine.structure import Structure, edges_in_slot, read_structure
 from vertexrt.errors import GraphError, PullError, nearest
 from vertexrt.graph import GraphBatch
-from vertexrt.graph.batch import edge_pulls_of, pulls_of
 from vertexrt.graph.device_rows import DeviceRows
-from vertexrt.graph.digest import parts_of_pull
 from vertexrt.graph.owned import INT32
-from vertexrt.graph.pulls import TakenPulls, parts_of
+from vertexrt.graph.pulls import parts_of, parts_of_pull
 from vertexrt.ir.ops import FIRST_OF_GRAPH
 from vertexrt.ir.passes.specialise import MOST_SLOTS
 from vertexrt.ir.program import Node, Program, Pull
@@ -156,10 +154,11 @@ def read_inputs(
     index = np.empty((len(reader.pulls), count + len(edges)), np.int32)
     if reader.reads_edges:
         index[:] = -1
-    held, floats = pulls_of(batch), list[Array]()
+    held: Any = batch.pulls
+    floats: list[Any] = []
     for k, pull in enumerate(reader.pulls):
         plain = reader.is_used[k] and pull.dtype == "int" and not pull.of_edges
-        if plain and type(held) is TakenPulls and held.copy_numbers(pull.name, index[k, :count]):
+        if plain and held.copy_numbers(pull.name, index[k, :count]):
             continue
         own = NO_EDGES  # what each vertex (or edge) has of it: of a real one, which row
         if pull.dtype != "int":
@@ -202,7 +201,7 @@ def _given(program: Program, pull: Pull, batch: GraphBatch) -> Any:
     """Return what a batch gives for a pull."""
     if pull.name == FIRST_OF_GRAPH:
         return np.repeat(batch.graph_ptr[:-1], np.diff(batch.graph_ptr)).astype(np.int32)
-    given = edge_pulls_of(batch) if pull.of_edges else pulls_of(batch)
+    given = batch.edge_pulls if pull.of_edges else batch.pulls
     value = given.get(pull.source)
     if value is None:
         what = " of edges" if pull.of_edges else ""

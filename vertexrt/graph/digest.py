@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vertexrt.graph.checks import NO_NUMBERS
-from vertexrt.graph.pulls import IntArray, PullValue, in_order, parts_of
+from vertexrt.graph.pulls import IntArray, Pulls, PullValue, in_order, parts_of, parts_of_pull
 from vertexrt.graph.types import VertexTypes
 from vertexrt.native.compiled import compiled
 
@@ -34,9 +34,9 @@ class BatchFields(NamedTuple):
     graph_ptr: IntArray
     child_ptr: IntArray
     child: IntArray
-    pulls: Mapping[str, PullValue]
+    pulls: Pulls
     types: VertexTypes | None
-    edge_pulls: Mapping[str, PullValue]
+    edge_pulls: Pulls
 
 
 class GraphDigests(NamedTuple):
@@ -50,10 +50,6 @@ class GraphDigests(NamedTuple):
     names: bytes
     structure: Array
     numbers: Array
-
-    def key(self, of: Array, graphs: Any) -> bytes:
-        """Return the digest of some of the graphs, side by side; `of` is one of the hashes."""
-        return blake2b(of[graphs].tobytes(), digest_size=BITS_128, key=self.names).digest()
 
 
 class BatchForm:
@@ -93,12 +89,6 @@ def form_with(
         if not (table.dtype.kind == before.dtype.kind == "f" and places is others):
             return BatchForm()
     return form
-
-
-def parts_of_pull(value: PullValue) -> tuple[Any, IntArray]:
-    """Return the numbers of a pull, and which of them each vertex has."""
-    table, index = parts_of(value)
-    return table, in_order(len(table)) if index is None else index
 
 
 def digest_graphs(batch: BatchFields, starts: Array = STARTS) -> GraphDigests:

@@ -5,10 +5,10 @@ has none), floats for each vertex, or rows of a table that vertices share throug
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any
+from typing import Any, Self
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -21,7 +21,6 @@ from vertexrt.graph.device_rows import DeviceRows, on_device
 from vertexrt.graph.owned import (
     INT32,
     MOST,
-    REALS,
     Array,
     handed_out,
     own,
@@ -97,80 +96,69 @@ def parts_of(value: Any) -> tuple[Any, Any]:
     return (held_table(value), held_index(value)) if isinstance(value, Rows) else (value, None)
 
 
-def by_index(value: PullValue) -> Rows:
-    """Return a pull as rows of a table, by an index map."""
-    if isinstance(value, Rows):
-        return value
-    return rows_unchecked(value, own(np.arange(len(value)), INT32))
+def parts_of_pull(value: Any) -> tuple[Any, IntArray]:
+    """Return the values of a pull, and which of them each vertex has."""
+    table, index = parts_of(value)
+    return table, in_order(len(table)) if index is None else index
 
 
-def none_of(count: int) -> Rows:
-    """Return what vertices (or edges) have that pull nothing: of any dtype and shape."""
-    return rows_unchecked(own(np.zeros(0), REALS[8]), own(np.full(count, -1), INT32))
+@lru_cache(64)
+def in_order(count: int) -> IntArray:
+    """Return the index map with which vertex i pulls row i."""
+    return own(np.arange(count, dtype=INT32), INT32)
+
+
+def _moved(value: PullValue, move: Callable[[Array], Array]) -> PullValue:
+    """Return a pull of other vertices, or edges: of a table with an index map, move the map."""
+    table, index = parts_of(value)
+    return move(table) if index is None else rows_unchecked(table, move(index))
+
+
+def ordered_pulls(
+    pulls: Mapping[str, PullValue], order: npt.NDArray[np.integer[Any]]
+) -> dict[str, PullValue]:
+    """Return what vertices (or edges) pull, some of them or in another order."""
+    return {
+        name: _moved(value, lambda each: own(each[order], each.dtype))
+        for name, value in pulls.items()
+    }
 
 
 class Pulls(Mapping[str, PullValue]):
-    """Pulled values by name that have been checked: a read-only mapping that hands out views."""
+    """Checked pulls by name: a read-only mapping that hands out views.
 
-    __slots__ = ("_held",)
-
-    def __init__(self, held: Mapping[str, PullValue]) -> None:
-        self._held = held
-
-    def __getitem__(self, name: str) -> PullValue:
-        value = self._held[name]
-        return value if isinstance(value, Rows) else value.view()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._held)
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Pulls, (dict(self),)
-
-    def __repr__(self) -> str:
-        return f"Pulls({describe_all(self)})"
-
-
-class TakenPulls(Mapping[str, PullValue]):
-    """What the graphs named pull, by name; each pull is copied when it is looked at first.
-
-    Tables with an index map are shared, not copied: only the map is taken.
+    What graphs pull that were taken is copied, each pull when it is looked at first. Tables with an
+    index map are shared, not copied: only the map is taken.
 
     Args:
         of: pulls of all graphs.
-        ptr: [graphs + 1], the first vertex (or edge) of each.
-        count: how many vertices (or edges) those named have.
+        taken: the first vertex (or edge) of each of these, [graphs + 1]; the numbers of those that
+            were taken; and how many vertices (or edges) they have. None, where these are all.
     """
 
-    __slots__ = ("_found", "_of", "_which")
+    __slots__ = ("_found", "_of", "_taken")
+    _found: dict[str, PullValue]
+    _of: Mapping[str, PullValue]
+    _taken: Any
 
-    def __init__(
-        self, of: Mapping[str, PullValue], ptr: IntArray, ids: npt.NDArray[np.int64], count: int
-    ) -> None:
-        self._of, self._which = of, (ptr, ids, count)
-        self._found: dict[str, PullValue] = {}
+    def __new__(cls, of: Mapping[str, PullValue], taken: Any = None) -> Self:
+        made = super().__new__(cls)  # no `__init__`, which could be called again
+        made._of, made._taken, made._found = of, taken, {} if taken else dict(of)
+        return made
 
     def __getitem__(self, name: str) -> PullValue:
         found = self._found.get(name)
         if found is None:
-            value = self._of[name]
-            if isinstance(value, Rows):
-                index = taken_rows(held_index(value), *self._which)
-                found = rows_unchecked(held_table(value), index)
-            else:
-                found = taken_rows(value, *self._which)
-            found = self._found.setdefault(name, found)  # of several threads, the first one's
-        return found
+            taken = _moved(self._of[name], lambda rows: taken_rows(rows, *self._taken))
+            found = self._found.setdefault(name, taken)  # of several threads, the first one's
+        return found if isinstance(found, Rows) else found.view()
 
     def copy_numbers(self, name: str, to: Array) -> bool:
-        """Copy whole numbers of each to int32 [count]; False, where they are none, or were read."""
-        value = None if name in self._found else self._of.get(name)
-        if type(value) is not np.ndarray or value.dtype is not INT32 or value.ndim > 1:
+        """Copy whole numbers of graphs that were taken to int32 [count]; False, for other pulls."""
+        value = self._of.get(name) if self._taken else None
+        if type(value) is not np.ndarray or value.dtype is not INT32:
             return False
-        take_rows(to, value, *self._which[:2])
+        take_rows(to, value, *self._taken[:2])
         return True
 
     def __iter__(self) -> Iterator[str]:
@@ -178,6 +166,12 @@ class TakenPulls(Mapping[str, PullValue]):
 
     def __len__(self) -> int:
         return len(self._of)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Pulls, (dict(self),)
+
+    def __repr__(self) -> str:
+        return f"Pulls({describe_all(self)})"
 
 
 def taken_rows(rows: Array, ptr: IntArray, ids: npt.NDArray[np.int64], count: int) -> Array:
@@ -244,12 +238,6 @@ def check_pull(has: str, value: Any, count: int, each: str, where: str) -> PullV
     return rows_unchecked(rows, in_order(count))
 
 
-@lru_cache(64)
-def in_order(count: int) -> IntArray:
-    """Return the index map with which vertex i pulls row i."""
-    return own(np.arange(count, dtype=INT32), INT32)
-
-
 def with_rows(pulled: Rows, rows: Any) -> Rows:
     """Return other rows for the vertices that pull some by an index map.
 
@@ -261,19 +249,6 @@ def with_rows(pulled: Rows, rows: Any) -> Rows:
     if len(rows) < len(held_table(pulled)) or rows.dtype.kind != "f":
         return Rows(rows, index)
     return rows_unchecked(rows, index)  # which was checked for as many rows
-
-
-def ordered_pulls(
-    pulls: Mapping[str, PullValue], order: npt.NDArray[np.integer[Any]]
-) -> dict[str, PullValue]:
-    """Return what vertices (or edges) pull, some of them or in another order."""
-    found: dict[str, PullValue] = {}
-    for name, value in pulls.items():
-        table, index = parts_of(value)
-        plain = index is None
-        taken = own(table[order] if plain else index[order], table.dtype if plain else INT32)
-        found[name] = taken if plain else rows_unchecked(table, taken)
-    return found
 
 
 def describe(value: PullValue) -> str:

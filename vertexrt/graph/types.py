@@ -11,14 +11,14 @@ import numpy.typing as npt
 
 from vertexrt.errors import GraphError, PullError, nearest
 from vertexrt.graph.checks import by_parent, count_of, int32_array, pairs_of
-from vertexrt.graph.owned import INT32, own
+from vertexrt.graph.owned import INT32, REALS, own
 from vertexrt.graph.pulls import (
     PullValue,
-    by_index,
     check_pull,
     join_pulls,
-    none_of,
     ordered_pulls,
+    parts_of_pull,
+    rows_unchecked,
 )
 
 IntArray = npt.NDArray[np.int32]
@@ -151,12 +151,13 @@ def _join_owned(counts: Mapping[Any, int], pulls: object, each: str) -> dict[str
     several: list[dict[str, PullValue]] = []
     for owner, count in counts.items():
         given = pulls.get(owner, {})
-        several.append(dict.fromkeys(names, none_of(count)))
+        none = rows_unchecked(own(np.zeros(0), REALS[8]), own(np.full(count, -1), INT32))
+        several.append(dict.fromkeys(names, none))  # of any dtype and shape
         for name, value in given.items():
             found = check_pull(f"{name!r} of {owner!r} has", value, count, each, _WHERE)
             whole = isinstance(found, np.ndarray) and found.dtype == INT32
             if count:  # of no vertices: any dtype and shape
-                several[-1][name] = found if whole else by_index(found)
+                several[-1][name] = found if whole else rows_unchecked(*parts_of_pull(found))
     what = "type" if each == "vertex" else "key"
     return join_pulls(several, list(counts.values()), what, list(counts)) if several else {}
 
