@@ -50,7 +50,15 @@ def read_structure(program: Program, batch: GraphBatch) -> Structure:
     if types is None and not program.sites:
         return Structure(child_ptr, child, NO_FUNCTIONS)
     if types is None or not program.sites:
-        raise _not_typed(program, types)
+        if types is None:
+            got = "the batch has no vertex types"
+            expected = f"{program.name} has the types {', '.join(s.name for s in program.sites)}"
+            action = "build graphs with InputGraph.from_types"
+        else:
+            got = f"the batch has the vertex types {', '.join(types.names)}"
+            expected = f"{program.name} is one vertex function"
+            action = "build graphs without types, or compile a vrt.Model of several functions"
+        raise GraphError.at("vertex types", got, expected, action)
     function_of, rules = _slots(program.sites, types.names, types.relations)
     for number, name in enumerate(types.names):
         if function_of[number] < 0 and (types.of_vertex == number).any():
@@ -116,18 +124,6 @@ def _slots(
                 slots[f, at] = slot if slot < site.slots else ALL + slot - site.slots
                 allowed[f, at, list(site.children[slot])] = True
     return function_of, (slots, allowed, begins)
-
-
-def _not_typed(program: Program, types: VertexTypes | None) -> GraphError:
-    if types is None:
-        got = "the batch has no vertex types"
-        expected = f"{program.name} has the types {', '.join(s.name for s in program.sites)}"
-        action = "build graphs with InputGraph.from_types"
-    else:
-        got = f"the batch has the vertex types {', '.join(types.names)}"
-        expected = f"{program.name} is one vertex function"
-        action = "build graphs without types, or compile a vrt.Model of several functions"
-    return GraphError.at("vertex types", got, expected, action)
 
 
 def _misplaced(

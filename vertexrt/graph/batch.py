@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +54,9 @@ IntArray = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 Graphs = TypeVar("Graphs", bound="_Graphs")
 
+# The batch that graphs were taken from, which was not, their numbers there, vertices and slots.
+_Taken: TypeAlias = "tuple[GraphBatch, Int64, int, int]"
+
 _WHERE = "graph batch"
 _GRAPH = "input graph"
 _ALL = np.zeros(0, np.int64)
@@ -65,7 +68,7 @@ class _Graphs:
 
     __slots__ = ("__weakref__", "_fields", "_taken", "form")
     _fields: BatchFields  # without children, where nothing has looked at graphs that were taken
-    _taken: tuple[GraphBatch, Int64] | None  # from a batch that was not, and their numbers there
+    _taken: _Taken | None
     form: BatchForm
     graph_ptr: IntArray = handed_out(lambda graphs: starts_of(graphs)[0])
     child_ptr: IntArray = handed_out(lambda graphs: fields_of(graphs).child_ptr)
@@ -257,7 +260,8 @@ class InputGraph(_Graphs):
         Raises: GraphError, when `length` is under 1; PullError, as the class does.
         """
         count = count_of(length, "length", _GRAPH)
-        return cls(np.maximum(np.arange(-1, count), 0), np.arange(count - 1), pulls)
+        before = np.arange(-1, count, dtype=INT32)
+        return cls(np.maximum(before, 0), before[1:-1], pulls)
 
     @classmethod
     def complete_tree(
@@ -477,9 +481,9 @@ class GraphBatch(_Graphs):
             raise _wrong_graphs(str(error), self.num_graphs) from error
         if ids.ndim:
             return self.take(ids)
-        fields = fields_of(self.take([ids]))
-        pulls, edge_pulls = Pulls(dict(fields.pulls)), Pulls(dict(fields.edge_pulls))  # of its own
-        return _holding(InputGraph, fields._replace(pulls=pulls, edge_pulls=edge_pulls))
+        *structure, pulls, types, edge_pulls = fields_of(self.take([ids]))
+        own = Pulls(pulls.held()), types, Pulls(edge_pulls.held())  # copied: of its own
+        return _holding(InputGraph, BatchFields(*structure, *own))
 
     def sizes(self) -> IntArray:
         """Return int32 [K], the number of vertices of each graph."""
@@ -519,8 +523,9 @@ class GraphBatch(_Graphs):
         Raises: PullError, as the class does.
         """
         new = check_pulls(pulls, self.num_vertices, _WHERE)
-        form = form_with(self.form, self.pulls, new)
-        return with_values(self, {**self.pulls, **new}, self.edge_pulls, form)
+        held = self._fields.pulls.held()
+        form = form_with(self.form, held, new)
+        return with_values(self, {**held, **new}, self._fields.edge_pulls, form)
 
     def of_type(self, name: str) -> IntArray:
         """Return the vertices of a type, int32, rising.
@@ -559,24 +564,18 @@ def _side_by_side(given: Any, cls: type[Graphs], what: str) -> GraphBatch:
         raise _too_large(sum(sizes), sum(slots), _WHERE)
     child = np.concatenate(children)
     first = np.repeat(np.cumsum([0, *sizes[:-1]]), slots)
+    graphs = [0, *sizes] if one else np.concatenate([_ZERO, *map(np.diff, graph_ptr)])
+    offsets = np.concatenate([_ZERO, *(each[1:] for each in child_ptr)])
+    offsets[1:] += np.repeat(np.cumsum([0, *slots[:-1]]).astype(np.int32), sizes)
     fields = BatchFields(
-        _joined(graph_ptr, sizes),
-        _joined(child_ptr, slots),
+        own(np.cumsum(graphs), INT32),
+        own(offsets, INT32),
         own(np.where(child >= 0, child + first, -1), INT32),
-        Pulls(join_pulls(pulls, sizes, what)),
+        Pulls(join_pulls([each.held() for each in pulls], sizes, what)),
         join_types(types, _WHERE),
-        Pulls(join_pulls(edge_pulls, slots, what)),
+        Pulls(join_pulls([each.held() for each in edge_pulls], slots, what)),
     )
     return _holding(GraphBatch, fields)
-
-
-def _joined(offsets: Sequence[IntArray], totals: Sequence[int]) -> IntArray:
-    """Return the offsets of several one after another, each up to its total."""
-    found = np.concatenate([_ZERO, *(each[1:] for each in offsets)])
-    found[1:] += np.repeat(
-        np.cumsum([0, *totals[:-1]]), [len(each) - 1 for each in offsets]
-    ).astype(INT32)
-    return own(found, INT32)
 
 
 # What users give in place of a list of graphs, and what they do instead.
@@ -590,7 +589,7 @@ _INSTEAD = {
 def _holding(
     cls: type[Graphs],
     fields: BatchFields,
-    taken: tuple[GraphBatch, Int64] | None = None,
+    taken: _Taken | None = None,
     form: BatchForm | None = None,
 ) -> Graphs:
     """Return graphs that hold fields that are known to be right."""
@@ -613,7 +612,7 @@ def unchecked_batch(
 
 def take_unread(batch: GraphBatch, graphs: Int64) -> GraphBatch:
     """Return the batch of the graphs named, as `take` does; `source_of` has the numbers."""
-    source, known = batch._taken or (batch, _ALL)
+    source, known, *_ = batch._taken or (batch, _ALL)
     whole = unwritten(2 * (graphs.size + 1), INT32)
     graph_ptr, edge_ptr = starts_of(source)
     vertices, slots = start_graphs(whole, graph_ptr, edge_ptr, known, graphs)
@@ -623,11 +622,12 @@ def take_unread(batch: GraphBatch, graphs: Int64) -> GraphBatch:
     if vertices >= MOST or slots >= MOST:
         raise _too_large(vertices, slots, "take")
     starts = whole[: graphs.size + 1], whole[graphs.size + 1 :]
-    given = source._fields
-    pulls = Pulls(given.pulls, (graph_ptr, graphs, vertices))
-    edge_pulls = Pulls(given.edge_pulls, (edge_ptr, graphs, slots))
-    fields = BatchFields(starts[0], NO_NUMBERS, NO_NUMBERS, pulls, given.types, edge_pulls)
-    return _holding(GraphBatch, fields, (source, graphs), BatchForm(starts))
+    _, _, _, pulls, types, edge_pulls = source._fields
+    pulls = Pulls(pulls.held(), (graph_ptr, graphs, vertices))
+    if edge_pulls:
+        edge_pulls = Pulls(edge_pulls.held(), (edge_ptr, graphs, slots))
+    fields = BatchFields(starts[0], NO_NUMBERS, NO_NUMBERS, pulls, types, edge_pulls)
+    return _holding(GraphBatch, fields, (source, graphs, vertices, slots), BatchForm(starts))
 
 
 def fields_of(graphs: _Graphs) -> BatchFields:
@@ -635,9 +635,8 @@ def fields_of(graphs: _Graphs) -> BatchFields:
     fields = graphs._fields
     if graphs._taken is None or len(fields.child_ptr):
         return fields
-    source, ids = graphs._taken
+    source, ids, vertices, slots = graphs._taken
     given, (graph_ptr, edge_ptr) = source._fields, starts_of(source)
-    vertices, slots = graphs.num_vertices, graphs.num_edges
     whole = unwritten(vertices + 1 + slots, INT32)
     take_children(whole, graph_ptr, given.child_ptr, given.child, ids, vertices)
     types = given.types
@@ -646,15 +645,16 @@ def fields_of(graphs: _Graphs) -> BatchFields:
         of_edge = taken_rows(types.of_edge, edge_ptr, ids, slots)
         types = types._replace(of_vertex=of_vertex, of_edge=of_edge)
     child_ptr, child = whole[: vertices + 1], whole[vertices + 1 :]
-    graphs._fields = fields._replace(child_ptr=child_ptr, child=child, types=types)
-    return graphs._fields
+    starts, _, _, pulls, _, edge_pulls = fields
+    fields = graphs._fields = BatchFields(starts, child_ptr, child, pulls, types, edge_pulls)
+    return fields
 
 
 def fill(batch: GraphBatch) -> None:
     """Copy all of graphs that were taken."""
     fields = fields_of(batch)
     for each in (fields.pulls, fields.edge_pulls):
-        dict(each)
+        each.held()
 
 
 def source_of(batch: GraphBatch) -> tuple[GraphBatch, Int64]:
@@ -663,7 +663,7 @@ def source_of(batch: GraphBatch) -> tuple[GraphBatch, Int64]:
     It stays alive: what processes that train together know of graphs must not depend on which of
     them has copied these.
     """
-    return batch._taken or (batch, np.arange(batch.num_graphs))
+    return batch._taken[:2] if batch._taken else (batch, np.arange(batch.num_graphs))
 
 
 def starts_of(graphs: _Graphs) -> tuple[IntArray, IntArray]:
@@ -684,7 +684,7 @@ def key_of(batch: GraphBatch, what: Literal["structure", "numbers"]) -> bytes:
     form = batch.form
     found: bytes | None = getattr(form, what)
     if found is None:
-        source, graphs = batch._taken or (batch, slice(None))
+        source, graphs, *_ = batch._taken or (batch, slice(None))
         digests = source.form.graphs
         if digests is None:
             digests = source.form.graphs = digest_graphs(source._fields)

@@ -4,11 +4,13 @@ A pull has one of three forms: whole numbers for each vertex (a word, a label; -
 has none), floats for each vertex, or rows of a table that vertices share through an index map.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any, Self
+from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -137,14 +139,23 @@ class Pulls(Mapping[str, PullValue]):
     """
 
     __slots__ = ("_found", "_of", "_taken")
-    _found: dict[str, PullValue]
+    _found: Any
     _of: Mapping[str, PullValue]
     _taken: Any
 
-    def __new__(cls, of: Mapping[str, PullValue], taken: Any = None) -> Self:
-        made = super().__new__(cls)  # no `__init__`, which could be called again
-        made._of, made._taken, made._found = of, taken, {} if taken else dict(of)
+    def __new__(cls, of: Mapping[str, PullValue], taken: Any = None) -> Pulls:
+        if taken is None and isinstance(of, Pulls):
+            return of
+        made = object.__new__(cls)  # no `__init__`, which could be called again
+        made._of, made._taken, made._found = of, taken, {} if taken else of
         return made
+
+    def held(self) -> Any:
+        """Return all of them, copied, for code that changes nothing: no view is made."""
+        if self._taken:
+            for name in self._of:
+                self[name]
+        return self._found
 
     def __getitem__(self, name: str) -> PullValue:
         found = self._found.get(name)

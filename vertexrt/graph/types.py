@@ -106,13 +106,13 @@ def _read_edges(
                 raise unknown_type("edges", name, list(counts))
         expected = "pairs (child, parent)"
         pairs = pairs_of(given, f"edges of {key}", "are", expected, _WHERE)
-        for column, what, name in ((0, "child", source), (1, "parent", target)):
-            wrong = (pairs[:, column] < 0) | (pairs[:, column] >= counts[name])
-            if wrong.any():
-                at = int(np.argmax(wrong))
-                got = f"edge {at} of {key} has the {what} {pairs[at, column]}"
-                expected = f"there are {counts[name]} vertices of type {name!r}"
-                raise GraphError.at(_WHERE, got, expected, "number vertices from 0 in each type")
+        wrong = (pairs < 0) | (pairs >= np.array([counts[source], counts[target]]))
+        if wrong.any():
+            at, column = divmod(int(np.argmax(wrong)), 2)
+            name = key[2 * column]
+            got = f"edge {at} of {key} has the {('child', 'parent')[column]} {pairs[at, column]}"
+            expected = f"there are {counts[name]} vertices of type {name!r}"
+            raise GraphError.at(_WHERE, got, expected, "number vertices from 0 in each type")
         number = np.full(len(pairs), relations.setdefault(relation, len(relations)), np.int32)
         child, parent = pairs.T + np.array([[first[source]], [first[target]]], np.int32)
         found[key] = np.stack([child, parent, number])
