@@ -346,7 +346,7 @@ class InputGraph(_Graphs):
         Attributes are pulls, the `slot` of an edge, and, where there are types, the `type` of a
         node and the `relation` of an edge.
         """
-        return write_networkx(*fields_of(self)[1:])
+        return write_networkx(fields_of(self))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -599,14 +599,10 @@ def _holding(
 
 
 def unchecked_batch(
-    graph_ptr: IntArray,
-    child_ptr: IntArray,
-    child: IntArray,
-    pulls: Mapping[str, PullValue],
-    types: VertexTypes | None = None,
+    *structure: IntArray, pulls: Mapping[str, PullValue], types: VertexTypes | None = None
 ) -> GraphBatch:
     """Return a batch that holds what is known to be right."""
-    fields = BatchFields(graph_ptr, child_ptr, child, Pulls(pulls), types, Pulls({}))
+    fields = BatchFields(*structure, Pulls(pulls), types, Pulls({}))
     return _holding(GraphBatch, fields)
 
 
@@ -621,13 +617,14 @@ def take_unread(batch: GraphBatch, graphs: Int64) -> GraphBatch:
         raise _wrong_graphs(f"graph {wrong[0]}", batch.num_graphs)
     if vertices >= MOST or slots >= MOST:
         raise _too_large(vertices, slots, "take")
-    starts = whole[: graphs.size + 1], whole[graphs.size + 1 :]
+    form = BatchForm()
+    form.starts = starts = whole[: graphs.size + 1], whole[graphs.size + 1 :]
     _, _, _, pulls, types, edge_pulls = source._fields
     pulls = Pulls(pulls.held(), (graph_ptr, graphs, vertices))
     if edge_pulls:
         edge_pulls = Pulls(edge_pulls.held(), (edge_ptr, graphs, slots))
     fields = BatchFields(starts[0], NO_NUMBERS, NO_NUMBERS, pulls, types, edge_pulls)
-    return _holding(GraphBatch, fields, (source, graphs, vertices, slots), BatchForm(starts))
+    return _holding(GraphBatch, fields, (source, graphs, vertices, slots), form)
 
 
 def fields_of(graphs: _Graphs) -> BatchFields:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import math
+import itertools
+import operator
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
@@ -81,8 +82,8 @@ class DeviceRows:
 
     def _strides(self) -> tuple[int, ...]:
         """Return the bytes from one element to the next, axis by axis, in C order."""
-        inner = (self.shape[axis + 1 :] for axis in range(self.ndim))
-        return tuple(self.dtype.itemsize * math.prod(extents) for extents in inner)
+        steps = itertools.accumulate(self.shape[:0:-1], operator.mul, initial=self.dtype.itemsize)
+        return tuple(steps)[::-1]
 
     def __len__(self) -> int:
         return self.shape[0]

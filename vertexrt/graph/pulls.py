@@ -294,7 +294,12 @@ def join_pulls(
     first = pulls[0]
     for number, other in enumerate(pulls):
         if other.keys() != first.keys():
-            raise _missing(what, number, first, other)
+            name = next(x for x in [*first, *other] if (x in first) != (x in other))
+            got, have = f"a pull '{name}'", f"{what} 0 has none"
+            if name in first:
+                got, have = f"no pull '{name}'", f"{what} 0 has it"
+            action = f"give every {what} the same pulls"
+            raise PullError.at(f"{what} {number}", got, have, action)
     names = names or range(len(pulls))
     return {name: _join(name, [x[name] for x in pulls], sizes, what, names) for name in first}
 
@@ -322,7 +327,11 @@ def _join(
         return own(np.concatenate(numbers), dtype)
     index = np.concatenate(maps)
     rows = [tables[number] for number in some]
-    if not all(each is rows[0] or _same_memory(each, rows[0], name) for each in rows):
+    if any(each is not rows[0] for each in rows) and any(map(on_device, rows)):
+        got = f"pull '{name}' lies on a GPU, in several arrays"
+        action = "join the batches first: batch.with_pulls({...})"
+        raise PullError.at("graph batch", got, "one array, of the batch", action)
+    if not all(same_memory(each, rows[0]) for each in rows):
         sizes_of = [len(table) for table in tables]
         if sum(sizes_of) > MOST:
             got = f"the tables of pull '{name}' have {sum(sizes_of)} rows together"
@@ -331,27 +340,6 @@ def _join(
         index = np.where(index >= 0, index + before, -1)
         rows = [own(np.concatenate(rows), dtype)]
     return rows_unchecked(rows[0], own(index, INT32))
-
-
-def _same_memory(one: Any, other: Any, name: str) -> bool:
-    """Tell whether two tables are one. Raises: PullError, where one of them lies on a GPU."""
-    if isinstance(one, DeviceRows) or isinstance(other, DeviceRows):
-        got = f"pull '{name}' lies on a GPU, in several arrays"
-        action = "join the batches first: batch.with_pulls({...})"
-        raise PullError.at("graph batch", got, "one array, of the batch", action)
-    return same_memory(one, other)
-
-
-def _missing(
-    what: str, number: int, first: Mapping[str, object], other: Mapping[str, object]
-) -> PullError:
-    lacking = [name for name in first if name not in other]
-    if lacking:
-        got, have = f"no pull '{lacking[0]}'", f"{what} 0 has it"
-    else:
-        extra = next(name for name in other if name not in first)
-        got, have = f"a pull '{extra}'", f"{what} 0 has none"
-    return PullError.at(f"{what} {number}", got, have, f"give every {what} the same pulls")
 
 
 def _form_text(form: tuple[Any, tuple[int, ...], bool]) -> str:
