@@ -247,8 +247,15 @@ def _of_edges(
     if len(values):
         own = np.where(structure.child >= 0, values[edges], -1)
         if program.sites:
-            relation = _relations(program, structure, parent)
-            own[~reader.of_relations[k][structure.functions[parent], relation]] = -1
+            # Each edge's relation, of those that its parent reads whole; the last of others.
+            functions, edge = structure.functions[parent], np.arange(len(parent))
+            slots = np.array([site.slots for site in program.sites])[functions]
+            relation = np.where(edge - structure.child_ptr[parent] >= slots, 0, -1)
+            if len(structure.first_of):
+                vertices = len(structure.child_ptr) - 1
+                first = structure.first_of[:-1].reshape(vertices, -1)[parent]
+                relation = (first <= edge[:, None]).sum(axis=1) - 1
+            own[~reader.of_relations[k][functions, relation]] = -1
     functions = structure.functions[parent] if len(structure.functions) else 0
     bounds = np.broadcast_to(reader.bounds[k][functions], own.shape)
     for edge in np.flatnonzero((bounds >= 0) & (own >= bounds)):
@@ -273,12 +280,11 @@ def refuse(reader: Reader, batch: GraphBatch, inputs: Inputs, found: int, vertex
             "gather", f"{vertex_name(batch, vertex)} has {count} children", declared, action
         )
     assert found == NOT_BOUNDED, found
-    values = inputs.index[:, vertex]
     functions = inputs.structure.functions
     bounds = index_bounds(program, int(functions[vertex]) if len(functions) else 0)
-    given = {reader.pulls[k].name: (reader.pulls[k], int(values[k])) for k in reader.used}
-    name = next(name for name, (bound, _) in bounds.items() if not -1 <= given[name][1] < bound)
-    (bound, what), (pull, value) = bounds[name], given[name]
+    values = ((reader.pulls[k], int(inputs.index[k, vertex])) for k in reader.used)
+    bounded = ((pull, value, *bounds[pull.name]) for pull, value in values if pull.name in bounds)
+    pull, value, bound, what = next(each for each in bounded if not -1 <= each[1] < each[2])
     edge = f" of the edge in {pull.of!r}" if pull.of else ""
     raise PullError.at(
         "pull",
@@ -330,17 +336,6 @@ def index_bounds(program: Program, function: int = 0) -> Mapping[str, tuple[int,
         if index.op in ("pull", "edge_pull"):  # not one that is computed
             bounds[index["name"]] = min(bounds.get(index["name"], bound), bound)
     return bounds
-
-
-def _relations(program: Program, structure: Structure, parent: Array) -> Array:
-    """Return the number of each edge's relation, of those that its parent reads whole; else -1."""
-    edge = np.arange(len(parent))
-    if len(structure.first_of):
-        first = structure.first_of[:-1].reshape(len(structure.child_ptr) - 1, -1)[parent]
-        begun: Array = (first <= edge[:, None]).sum(axis=1)
-        return begun - 1
-    slots = np.array([site.slots for site in program.sites])[structure.functions[parent]]
-    return np.where(edge - structure.child_ptr[parent] >= slots, 0, -1)
 
 
 def parents(structure: Structure) -> Array:

@@ -141,14 +141,10 @@ def _misplaced(
         expected = f"one, since {name} reads it by gather({relation!r})"
         action = "leave one out, or read all of them by gather_all"
     else:
-        begin, end = batch.child_ptr[vertex], batch.child_ptr[vertex + 1]
-        edges = range(begin, end)
+        edges = slice(*batch.child_ptr[vertex : vertex + 2])
+        children = batch.child[edges][types.of_edge[edges] == number]
         owners = [program.sites[c].name for c in site.children[site.relations.index(relation)]]
-        kinds = {
-            types.names[types.of_vertex[batch.child[e]]]
-            for e in edges
-            if types.of_edge[e] == number
-        }
+        kinds = {types.names[kind] for kind in types.of_vertex[children]}
         got = f"{where} has a child of type {', '.join(sorted(kinds - {*owners}))} in {relation!r}"
         expected = f"a child of type {' or '.join(owners)}"
         action = "correct the edge, or name the type in inputs"

@@ -30,7 +30,7 @@ from vertexrt.graph.checks import (
 )
 from vertexrt.graph.compiled import start_graphs, take_children
 from vertexrt.graph.device_rows import DeviceRows
-from vertexrt.graph.digest import BITS_128, BatchFields, BatchForm, digest_graphs, form_with
+from vertexrt.graph.digest import BITS_128, BatchFields, BatchForm, digest_graphs
 from vertexrt.graph.networks import read_networkx, write_networkx
 from vertexrt.graph.owned import INT32, MOST, handed_out, own, read_array, unwritten
 from vertexrt.graph.pulls import (
@@ -41,6 +41,7 @@ from vertexrt.graph.pulls import (
     join_pulls,
     ordered_pulls,
     parts_of,
+    parts_of_pull,
     rows_unchecked,
     taken_rows,
 )
@@ -452,9 +453,8 @@ class GraphBatch(_Graphs):
     @property
     def roots(self) -> IntArray:
         """Return the vertices that have no parent, int32, rising."""
-        is_root = np.ones(self.num_vertices, np.bool_)
-        is_root[self.child[self.child >= 0]] = False
-        return np.flatnonzero(is_root).astype(np.int32)
+        parents = np.bincount(self.child + 1, minlength=self.num_vertices + 1)[1:]
+        return np.flatnonzero(parents == 0).astype(np.int32)
 
     def __len__(self) -> int:
         return self.num_graphs
@@ -524,7 +524,12 @@ class GraphBatch(_Graphs):
         """
         new = check_pulls(pulls, self.num_vertices, _WHERE)
         held = self._fields.pulls.held()
-        form = form_with(self.form, held, new)
+        form = self.form
+        for name, value in new.items():  # those in addition are a row for each vertex
+            table, places = parts_of_pull(value)
+            before, others = parts_of_pull(held.get(name, table))
+            if not (table.dtype.kind == before.dtype.kind == "f" and places is others):
+                form = BatchForm()
         return with_values(self, {**held, **new}, self._fields.edge_pulls, form)
 
     def of_type(self, name: str) -> IntArray:

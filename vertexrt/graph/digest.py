@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vertexrt.graph.checks import NO_NUMBERS
-from vertexrt.graph.pulls import IntArray, Pulls, PullValue, in_order, parts_of, parts_of_pull
+from vertexrt.graph.pulls import IntArray, Pulls, PullValue, in_order, parts_of
 from vertexrt.graph.types import VertexTypes
 from vertexrt.native.compiled import compiled
 
@@ -69,22 +69,6 @@ class BatchForm:
     numbers: bytes | None = None
     same_sizes: bool | None = None
     comes_again = False
-
-
-def form_with(
-    form: BatchForm, held: Mapping[str, PullValue], new: Mapping[str, PullValue]
-) -> BatchForm:
-    """Return the form of a batch that has some pulls in addition, or in place of others.
-
-    It is the same, where vertices pull real numbers from the places from which they pulled others;
-    those that come in addition are a row for each vertex.
-    """
-    for name, value in new.items():
-        table, places = parts_of_pull(value)
-        before, others = parts_of_pull(held.get(name, table))
-        if not (table.dtype.kind == before.dtype.kind == "f" and places is others):
-            return BatchForm()
-    return form
 
 
 def digest_graphs(batch: BatchFields, starts: Array = STARTS) -> GraphDigests:

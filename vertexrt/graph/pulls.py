@@ -162,7 +162,7 @@ class Pulls(Mapping[str, PullValue]):
         if found is None:
             taken = _moved(self._of[name], lambda rows: taken_rows(rows, *self._taken))
             found = self._found.setdefault(name, taken)  # of several threads, the first one's
-        return found if isinstance(found, Rows) else found.view()
+        return found.view() if type(found) is np.ndarray else found
 
     def copy_numbers(self, name: str, to: Array) -> bool:
         """Copy whole numbers of graphs that were taken to int32 [count]; False, for other pulls."""
@@ -233,20 +233,19 @@ def check_pull(has: str, value: Any, count: int, each: str, where: str) -> PullV
         has: what has this value, for messages, such as "pull 'x' has".
     """
     table, index = parts_of(value)
-    if index is not None:  # the rest was checked when it was made
-        if len(index) != count:
-            got = f"{has} an index int32 {shape_of(index)}"
-            raise _misfit(where, got, f"whole numbers [{count}]")
-        return value  # type: ignore[no-any-return]
-    if isinstance(value, Rows) and len(table) != count:
-        got = f"{has} a table of shape {shape_of(table)} without an index"
-        raise _misfit(where, got, f"[{count}, ...], one row {_OF_EACH[each]}")
-    if not on_device(table):
-        return _own_values(has, table, count, each, where)
-    rows = DeviceRows.of(table)
-    if len(rows) != count:
-        raise _misfit(where, f"{has} {shape_of(rows)}", f"[{count}, ...]")
-    return rows_unchecked(rows, in_order(count))
+    if not isinstance(value, Rows):
+        lent = on_device(value)
+        table = DeviceRows.of(value) if lent else _own_values(has, value, count, each, where)
+    if len(table if index is None else index) != count:
+        got, expected = f"{has} {shape_of(table)}", f"[{count}, ...], one row {_OF_EACH[each]}"
+        if index is not None:  # the rest was checked when it was made
+            got, expected = f"{has} an index int32 {shape_of(index)}", f"whole numbers [{count}]"
+        elif isinstance(value, Rows):
+            got = f"{has} a table of shape {shape_of(table)} without an index"
+        raise _misfit(where, got, expected)
+    if isinstance(table, DeviceRows):
+        return rows_unchecked(table, in_order(count) if index is None else index)
+    return table if index is None else value  # type: ignore[no-any-return]
 
 
 def with_rows(pulled: Rows, rows: Any) -> Rows:
@@ -350,22 +349,16 @@ def _form_text(form: tuple[Any, tuple[int, ...], bool]) -> str:
 
 def _own_table(given: Any) -> Array:
     """Return a read-only table: a copy, or one that was made before of the same."""
-    held = _copies.get(id(given))
-    if held is not None:
-        array = read_array(given)
-        if isinstance(array, np.ndarray) and _same_bits(array, held):
+    held, array = _copies.get(id(given)), read_array(given)
+    if held is not None and isinstance(array, np.ndarray):
+        bits = f"i{held.dtype.itemsize}"  # a NaN equals itself
+        same = (array.dtype, array.shape) == (held.dtype, held.shape)
+        if same and np.array_equal(array.view(bits), held.view(bits)):
             return held
     values = _own_values("", given, "N", "row", "Rows")
     if not isinstance(given, np.ndarray) or not same_memory(given, values):
         _copies[id(given)] = values
     return values
-
-
-def _same_bits(array: Array, held: Array) -> bool:
-    if array.dtype != held.dtype or array.shape != held.shape:
-        return False
-    bits = f"i{held.dtype.itemsize}"  # a NaN equals itself
-    return np.array_equal(array.view(bits), held.view(bits))
 
 
 def _own_index(given: Any, rows: int) -> IntArray:
@@ -384,7 +377,7 @@ def _own_index(given: Any, rows: int) -> IntArray:
 def _own_values(has: str, given: Any, size: object, each: str, where: str) -> Array:
     """Return values, read-only: a row for each vertex, edge, or row of a table."""
     values = _numbers(has, given, where)
-    if values.ndim == 0 or len(values) != size != "N":
+    if values.ndim == 0:
         got = f"{has or 'a table of shape'} {shape_of(values)}"
         raise _misfit(where, got, f"[{size}, ...], one row {_OF_EACH[each]}")
     if values.dtype.kind == "i":
