@@ -248,14 +248,14 @@ def _of_edges(
         own = np.where(structure.child >= 0, values[edges], -1)
         if program.sites:
             # Each edge's relation, of those that its parent reads whole; the last of others.
-            functions, edge = structure.functions[parent], np.arange(len(parent))
-            slots = np.array([site.slots for site in program.sites])[functions]
-            relation = np.where(edge - structure.child_ptr[parent] >= slots, 0, -1)
+            of, number = structure.functions[parent], np.arange(len(parent))
+            slots = np.array([site.slots for site in program.sites])[of]
+            relation = np.where(number - structure.child_ptr[parent] >= slots, 0, -1)
             if len(structure.first_of):
                 vertices = len(structure.child_ptr) - 1
                 first = structure.first_of[:-1].reshape(vertices, -1)[parent]
-                relation = (first <= edge[:, None]).sum(axis=1) - 1
-            own[~reader.of_relations[k][functions, relation]] = -1
+                relation = (first <= number[:, None]).sum(axis=1) - 1
+            own[~reader.of_relations[k][of, relation]] = -1
     functions = structure.functions[parent] if len(structure.functions) else 0
     bounds = np.broadcast_to(reader.bounds[k][functions], own.shape)
     for edge in np.flatnonzero((bounds >= 0) & (own >= bounds)):

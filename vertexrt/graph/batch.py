@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 
@@ -30,7 +29,7 @@ from vertexrt.graph.checks import (
 )
 from vertexrt.graph.compiled import start_graphs, take_children
 from vertexrt.graph.device_rows import DeviceRows
-from vertexrt.graph.digest import BITS_128, BatchFields, BatchForm, digest_graphs
+from vertexrt.graph.digest import BatchFields, BatchForm, digest_graphs
 from vertexrt.graph.networks import read_networkx, write_networkx
 from vertexrt.graph.owned import INT32, MOST, handed_out, own, read_array, unwritten
 from vertexrt.graph.pulls import (
@@ -481,9 +480,10 @@ class GraphBatch(_Graphs):
             raise _wrong_graphs(str(error), self.num_graphs) from error
         if ids.ndim:
             return self.take(ids)
-        *structure, pulls, types, edge_pulls = fields_of(self.take([ids]))
-        own = Pulls(pulls.held()), types, Pulls(edge_pulls.held())  # copied: of its own
-        return _holding(InputGraph, BatchFields(*structure, *own))
+        graph_ptr, child_ptr, child, pulls, types, edge_pulls = fields_of(self.take([ids]))
+        own, of_edges = Pulls(pulls.held()), Pulls(edge_pulls.held())  # copied
+        fields = BatchFields(graph_ptr, child_ptr, child, own, types, of_edges)
+        return _holding(InputGraph, fields)
 
     def sizes(self) -> IntArray:
         """Return int32 [K], the number of vertices of each graph."""
@@ -604,10 +604,10 @@ def _holding(
 
 
 def unchecked_batch(
-    *structure: IntArray, pulls: Mapping[str, PullValue], types: VertexTypes | None = None
+    *structure: Any, pulls: Mapping[str, PullValue], types: VertexTypes | None = None
 ) -> GraphBatch:
     """Return a batch that holds what is known to be right."""
-    fields = BatchFields(*structure, Pulls(pulls), types, Pulls({}))
+    fields = BatchFields(*structure, pulls=Pulls(pulls), types=types, edge_pulls=Pulls({}))
     return _holding(GraphBatch, fields)
 
 
@@ -690,8 +690,7 @@ def key_of(batch: GraphBatch, what: Literal["structure", "numbers"]) -> bytes:
         digests = source.form.graphs
         if digests is None:
             digests = source.form.graphs = digest_graphs(source._fields)
-        hashes = getattr(digests, what)[graphs].tobytes()
-        found = blake2b(hashes, digest_size=BITS_128, key=digests.names).digest()
+        found = digests.key(getattr(digests, what), graphs)
         setattr(form, what, found)
     return found
 

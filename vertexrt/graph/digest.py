@@ -51,6 +51,10 @@ class GraphDigests(NamedTuple):
     structure: Array
     numbers: Array
 
+    def key(self, of: Array, graphs: Any) -> bytes:
+        """Return the digest of some of the graphs, side by side; `of` is one of the hashes."""
+        return blake2b(of[graphs].tobytes(), digest_size=BITS_128, key=self.names).digest()
+
 
 class BatchForm:
     """What is known of a batch, and of others that differ from it in the rows of real pulls alone.
