@@ -603,12 +603,9 @@ def _holding(
     return made
 
 
-def unchecked_batch(
-    *structure: Any, pulls: Mapping[str, PullValue], types: VertexTypes | None = None
-) -> GraphBatch:
-    """Return a batch that holds what is known to be right."""
-    fields = BatchFields(*structure, pulls=Pulls(pulls), types=types, edge_pulls=Pulls({}))
-    return _holding(GraphBatch, fields)
+def unchecked_batch(*fields: Any) -> GraphBatch:
+    """Return a batch that holds what is known to be right; see `BatchFields`."""
+    return _holding(GraphBatch, BatchFields(*fields))
 
 
 def take_unread(batch: GraphBatch, graphs: Int64) -> GraphBatch:
