@@ -12,7 +12,7 @@ from tests.devices import gpu, require, shim
 from tests.runs import Way
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import PullError
-from vertexrt.graph.batch import fields_of, structure_key
+from vertexrt.graph.batch import fields_of, key_of
 from vertexrt.graph.digest import digest_graphs
 from vertexrt.models import TreeFC
 
@@ -165,9 +165,11 @@ def test_which_graphs_are_alike() -> None:
     hashes = [tuple(each) for each in digest_graphs(fields_of(pool)).structure]
     found = [hashes.index(each) for each in hashes]
     assert found == alike_one_by_one(pool)
-    keys = [structure_key(pool.take([k])) for k in range(60)]
+    keys = [key_of(pool.take([k]), "structure") for k in range(60)]
     assert [keys.index(each) for each in keys] == found
-    assert structure_key(vrt.GraphBatch.from_graphs(graphs[:7])) == structure_key(pool[:7])
+    assert key_of(vrt.GraphBatch.from_graphs(graphs[:7]), "structure") == key_of(
+        pool[:7], "structure"
+    )
     assert len(set(found)) < len(found), "some are alike"
 
 

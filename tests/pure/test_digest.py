@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from vertexrt.graph.batch import numbers_key, structure_key
+from vertexrt.graph.batch import key_of
 from vertexrt.graph.digest import FACTORS, STARTS, hash_graphs
 
 Arrays = dict[str, Any]
@@ -76,10 +76,12 @@ def test_who_pulls_nothing_changes_the_structure() -> None:
 
 def test_where_a_graph_ends_changes_it() -> None:
     chains = vrt.InputGraph.from_children([[], []]), vrt.InputGraph.from_children([[]])
-    keys = {structure_key(vrt.GraphBatch.from_graphs(each)) for each in (chains, chains[::-1])}
+    keys = {
+        key_of(vrt.GraphBatch.from_graphs(each), "structure") for each in (chains, chains[::-1])
+    }
     joined = vrt.InputGraph.from_children([[], [], []])
-    keys |= {structure_key(vrt.GraphBatch.from_graphs([joined]))}
-    keys |= {structure_key(vrt.GraphBatch.from_graphs([chains[1]] * 3))}
+    keys |= {key_of(vrt.GraphBatch.from_graphs([joined]), "structure")}
+    keys |= {key_of(vrt.GraphBatch.from_graphs([chains[1]] * 3), "structure")}
     assert len(keys) == 4
 
 
@@ -91,26 +93,28 @@ def batch(**pulls: Any) -> vrt.GraphBatch:
 def test_real_rows_decide_nothing_and_names_do() -> None:
     rows, word = np.zeros((2, 3)), np.array([0, 1])
     plain = batch(word=word)
-    assert numbers_key(plain) == numbers_key(batch(word=word, x=rows))
-    assert numbers_key(plain) == numbers_key(plain.with_pulls({"x": rows + 1}))
-    assert numbers_key(plain) != numbers_key(batch(other=word))
-    assert structure_key(plain) == structure_key(batch(word=word[::-1]))
-    assert numbers_key(plain) != numbers_key(batch(word=word[::-1]))
+    assert key_of(plain, "numbers") == key_of(batch(word=word, x=rows), "numbers")
+    assert key_of(plain, "numbers") == key_of(plain.with_pulls({"x": rows + 1}), "numbers")
+    assert key_of(plain, "numbers") != key_of(batch(other=word), "numbers")
+    assert key_of(plain, "structure") == key_of(batch(word=word[::-1]), "structure")
+    assert key_of(plain, "numbers") != key_of(batch(word=word[::-1]), "numbers")
     by_index = [batch(x=vrt.Rows(rows, np.array(index))) for index in ([0, 1], [1, 1], [1, -1])]
-    assert len({numbers_key(each) for each in by_index}) == 3
-    assert len({structure_key(each) for each in by_index}) == 2
-    assert numbers_key(plain) != numbers_key(batch(word=vrt.Rows(rows, word)))
+    assert len({key_of(each, "numbers") for each in by_index}) == 3
+    assert len({key_of(each, "structure") for each in by_index}) == 2
+    assert key_of(plain, "numbers") != key_of(batch(word=vrt.Rows(rows, word)), "numbers")
     table = vrt.Rows(np.array([5, 0, 1]), np.array([1, 2]))
-    assert numbers_key(plain) == numbers_key(batch(word=table)), "the same numbers, by an index"
+    assert key_of(plain, "numbers") == key_of(batch(word=table), "numbers"), (
+        "the same numbers, by an index"
+    )
 
 
 def test_types_and_relations_are_known_by_their_names() -> None:
     def typed(kind: str, relation: str) -> bytes:
         edges = {(kind, relation, kind): [(0, 1)]}
         graph = vrt.InputGraph.from_types({kind: 2}, edges)
-        return structure_key(vrt.GraphBatch.from_graphs([graph]))
+        return key_of(vrt.GraphBatch.from_graphs([graph]), "structure")
 
     keys = [typed("a", "r"), typed("b", "r"), typed("a", "s"), typed("a", "r")]
     assert len(set(keys)) == 3
     assert keys[0] == keys[3]
-    assert keys[0] != structure_key(batch())
+    assert keys[0] != key_of(batch(), "structure")

@@ -12,7 +12,7 @@ import vertexrt.torch as vt  # noqa: E402
 from vertexrt.engine.model import MOST_OF_A_BATCH  # noqa: E402
 from vertexrt.errors import UsageError  # noqa: E402
 from vertexrt.graph import GraphBatch  # noqa: E402
-from vertexrt.graph.batch import numbers_key, structure_key  # noqa: E402
+from vertexrt.graph.batch import key_of  # noqa: E402
 from vertexrt.torch.recurrent import ChainLayout, chains_of, type_of  # noqa: E402
 
 LENGTHS = (5, 3, 3, 1)
@@ -78,10 +78,10 @@ def test_digests_tell_layouts_apart() -> None:
     layouts += [plain._replace(layers=2), plain._replace(directions=2)]
     layouts += [plain._replace(counts=np.array([4, 3, 3, 2]).tobytes())]
     batches = [chains_of(each, total).graphs for each in layouts]
-    for key in (structure_key, numbers_key):
-        found = [key(each) for each in batches]
-        assert len(set(found)) == len(layouts)
-        assert found == [key(chains_of(each, total).graphs) for each in layouts]
+    found = [key_of(each, what) for what in ("structure", "numbers") for each in batches]
+    assert len(set(found)) == len(layouts)
+    again = [chains_of(each, total).graphs for each in layouts]
+    assert found == [key_of(each, what) for what in ("structure", "numbers") for each in again]
 
 
 @pytest.mark.parametrize(("counts", "in_order"), [([1, 1, 1], True), ([3], True), ([2, 1], False)])

@@ -14,8 +14,8 @@ from vertexrt.api.network import Network
 from vertexrt.checks import is_real, is_whole
 from vertexrt.errors import GraphError, PullError
 from vertexrt.graph import GraphBatch, Rows
-from vertexrt.graph.digest import parts_of_pull
 from vertexrt.graph.owned import INT32, read_array
+from vertexrt.graph.pulls import parts_of_pull
 
 Array = np.ndarray[Any, Any]
 SLOT = "slot"  # the pull

@@ -59,11 +59,11 @@ from vertexrt.errors import (
     nearest,
 )
 from vertexrt.graph import GraphBatch, Rows
-from vertexrt.graph.batch import edge_pulls_of, pulls_of, source_of, take_unread, with_values
+from vertexrt.graph.batch import source_of, take_unread, with_values
 from vertexrt.graph.device_rows import DeviceRows, on_device
-from vertexrt.graph.digest import BatchForm, parts_of_pull
+from vertexrt.graph.digest import BatchForm
 from vertexrt.graph.owned import INT32
-from vertexrt.graph.pulls import check_pulls, held_table, rows_unchecked
+from vertexrt.graph.pulls import check_pulls, held_table, parts_of_pull, rows_unchecked
 from vertexrt.instead import instead
 from vertexrt.ir.program import Program, read_by
 from vertexrt.parallel.group import ProcessGroup
@@ -271,7 +271,7 @@ class Network:
         with self._executor.lock:
             call, convert = self._call("record", batch, outputs, None, dropout, arrays, seed)
             wanted = self._reals if pulls is None else check_pulled(pulls, self._reals)
-            missing = wanted.difference(pulls_of(batch), edge_pulls_of(batch))
+            missing = wanted.difference(batch.pulls, batch.edge_pulls)
             if missing and pulls is not None:
                 got = f"the batch has no pull {', '.join(sorted(missing))}"
                 raise PullError.at("record", got, "those whose gradients are asked for", "add them")
@@ -729,7 +729,7 @@ class Plan:
         self._net, self._batch, self._convert = net, batch, convert
         self._drops, self.outputs = bool(call.use.dropout), tuple(call.outputs)
         self._dtype, self._reader = model.store.dtype, runs[0].variant.reader
-        of_vertices, of_edges = pulls_of(batch), edge_pulls_of(batch)
+        of_vertices, of_edges = batch.pulls, batch.edge_pulls
         both = (*of_vertices.items(), *of_edges.items())
         self._tables = {name: parts_of_pull(value)[0] for name, value in both}  # as planned
         # Of whole numbers, which are copied, and one of none.
@@ -895,7 +895,7 @@ def with_tables(batch: GraphBatch, tables: Mapping[str, Any]) -> GraphBatch:
     So shares of it have whole tables.
     """
     found = []
-    for pulls in (pulls_of(batch), edge_pulls_of(batch)):
+    for pulls in (batch.pulls, batch.edge_pulls):
         rows = {name: parts_of_pull(value) for name, value in pulls.items()}
         found.append({n: rows_unchecked(tables.get(n, own), at) for n, (own, at) in rows.items()})
     return with_values(batch, found[0], found[1], BatchForm())

@@ -223,7 +223,7 @@ def bind(
         user_edge=user_edge,
         ints=run.inputs.ints,
         floats=reals,
-        float_index=run.inputs.float_index,
+        float_index=run.inputs.index[len(run.inputs.ints) :],
         d_pushes=part.d_pushes,
         loss_scale=part.loss_scale,
         random_seed=part.random_seed,

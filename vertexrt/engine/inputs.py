@@ -14,14 +14,12 @@ import numpy.typing as npt
 from vertexrt.engine.structure import Structure, edges_in_slot, read_structure
 from vertexrt.errors import GraphError, PullError, nearest
 from vertexrt.graph import GraphBatch
-from vertexrt.graph.batch import edge_pulls_of, pulls_of
 from vertexrt.graph.device_rows import DeviceRows
-from vertexrt.graph.digest import parts_of_pull
 from vertexrt.graph.owned import INT32
-from vertexrt.graph.pulls import TakenPulls, parts_of
+from vertexrt.graph.pulls import in_order, parts_of
 from vertexrt.ir.ops import FIRST_OF_GRAPH
 from vertexrt.ir.passes.specialise import MOST_SLOTS
-from vertexrt.ir.program import Node, Program, Pull
+from vertexrt.ir.program import Program, Pull
 from vertexrt.scheduler.kinds import NOT_BOUNDED, TOO_MANY_CHILDREN
 
 Array = np.ndarray[Any, Any]
@@ -52,7 +50,7 @@ class Reader:
     used: Array
     bounds: Array
     largest: int
-    reals: tuple[int, ...]
+    reals: range
     reads_integers: bool
     reads_edges: bool
     of_relations: Array
@@ -63,24 +61,26 @@ def make_reader(program: Program) -> Reader:
     names = {n["name"] for n in program.nodes if n.op in ("pull", "has_pull", "edge_pull")}
     numbers = sorted(range(len(program.pulls)), key=lambda k: program.pulls[k].dtype != "int")
     pulls = tuple(program.pulls[k] for k in numbers)
+    integers = sum(pull.dtype == "int" for pull in pulls)
+    is_used = tuple(pull.name in names for pull in pulls)
     limits = [index_bounds(program, function) for function in range(max(len(program.sites), 1))]
     bounds = [[each.get(pull.name, (-1, ""))[0] for each in limits] for pull in pulls]
     most = np.array(bounds, np.int64).reshape(len(pulls), len(limits))
-    relations = np.zeros((len(pulls), len(limits), program.relations + 1), np.bool_)
-    at = {pull.name: k for k, pull in enumerate(pulls)}
+    relations = np.zeros((*most.shape, program.relations + 1), np.bool_)
     for node in program.nodes:
         if node.op == "edge_pull":
-            relations[at[node["name"]], node.function, node.relation] = True
+            k = [pull.name for pull in pulls].index(node["name"])
+            relations[k, node.function, node.relation] = True
     return Reader(
         program,
         pulls,
         np.array(numbers, np.int64),
-        tuple(pull.name in names for pull in pulls),
-        np.array([k for k, pull in enumerate(pulls) if pull.name in names], np.int64),
+        is_used,
+        np.flatnonzero(is_used),
         most,
         int(most.max(initial=0)),
-        tuple(k for k, pull in enumerate(pulls) if pull.dtype != "int"),
-        any(pull.name in names and pull.dtype == "int" for pull in pulls),
+        range(integers, len(pulls)),
+        any(is_used[:integers]),
         program.reads_edges,
         relations,
     )
@@ -123,11 +123,6 @@ class Inputs:
         """Tell whether a real pull is an array of a caller's on a GPU."""
         return any(isinstance(table, DeviceRows) for table in self.floats)
 
-    @property
-    def float_index(self) -> Array:
-        """A row of it for each real pull."""
-        return self.index[len(self.index) - len(self.floats) :]
-
 
 def read_inputs(
     reader: Reader,
@@ -156,21 +151,23 @@ def read_inputs(
     index = np.empty((len(reader.pulls), count + len(edges)), np.int32)
     if reader.reads_edges:
         index[:] = -1
-    held, floats = pulls_of(batch), list[Array]()
+    held: Any = batch.pulls
+    floats: list[Any] = []
+    none: Array = np.empty(0, dtype)
     for k, pull in enumerate(reader.pulls):
-        plain = reader.is_used[k] and pull.dtype == "int" and not pull.of_edges
-        if plain and type(held) is TakenPulls and held.copy_numbers(pull.name, index[k, :count]):
+        integer = pull.dtype == "int"
+        plain = reader.is_used[k] and integer and not pull.of_edges
+        if plain and held.copy_numbers(pull.name, index[k, :count]):
             continue
         own = NO_EDGES  # what each vertex (or edge) has of it: of a real one, which row
-        if pull.dtype != "int":
-            none = none_of(np.dtype(dtype))
+        if not integer:
             floats.append(read_table(reader, k, batch, dtype) if tables else none)
         if reader.is_used[k]:
-            value = _given(program, pull, batch)
-            if pull.dtype == "int":
-                own = _integers(program, pull, value, _count(pull, batch))
-            else:
-                _, own = parts_of_pull(value)
+            table, own = _given(program, pull, batch)
+            if own is None:
+                own = table if integer else in_order(len(table))
+            elif integer and len(table):
+                own = np.where(own >= 0, table[own], -1)
             if pull.of:
                 edge = edges_in_slot(program, pull, structure)
                 own = np.where(edge >= 0, own[np.maximum(edge, 0)], -1) if len(own) else own
@@ -178,12 +175,7 @@ def read_inputs(
             index[k, count:] = _of_edges(reader, k, batch, structure, own, edges)
         else:
             index[k, :count] = own if len(own) else -1
-    return Inputs(structure, index, tuple(floats), none_of(np.dtype(dtype)))
-
-
-def _count(pull: Pull, batch: GraphBatch) -> int:
-    """Return how many vertices (or edges) a pull is of."""
-    return batch.num_edges if pull.of_edges else batch.num_vertices
+    return Inputs(structure, index, tuple(floats), none)
 
 
 def read_table(reader: Reader, k: int, batch: GraphBatch, dtype: npt.DTypeLike) -> Any:
@@ -191,21 +183,27 @@ def read_table(reader: Reader, k: int, batch: GraphBatch, dtype: npt.DTypeLike) 
 
     Raises: PullError, when it is missing, misshapen, or of the wrong kind.
     """
-    program, pull = reader.program, reader.pulls[k]
-    if not reader.is_used[k]:
+    pull = reader.pulls[k]
+    table = _given(reader.program, pull, batch)[0] if reader.is_used[k] else NO_EDGES
+    if not len(table):  # of no vertices: any dtype and shape
         return no_rows(pull.shape, np.dtype(dtype))
-    value = _given(program, pull, batch)
-    return check_reals(program, pull, value, _count(pull, batch), dtype)
+    if not isinstance(table, DeviceRows):
+        return _flat(table, dtype)
+    if table.dtype != dtype:
+        got, expected = f"{pull.name!r} is {table.dtype}, on a GPU", f"{dtype}, the network's"
+        raise PullError.at("pull", got, expected, "convert it there")
+    return table
 
 
-def _given(program: Program, pull: Pull, batch: GraphBatch) -> Any:
-    """Return what a batch gives for a pull."""
+def _given(program: Program, pull: Pull, batch: GraphBatch) -> tuple[Any, Any]:
+    """Return what a batch gives for a pull, and which of it each has; None for one each."""
     if pull.name == FIRST_OF_GRAPH:
-        return np.repeat(batch.graph_ptr[:-1], np.diff(batch.graph_ptr)).astype(np.int32)
-    given = edge_pulls_of(batch) if pull.of_edges else pulls_of(batch)
+        return np.repeat(batch.graph_ptr[:-1], np.diff(batch.graph_ptr)).astype(np.int32), None
+    what, each, given, rows = "", "a vertex", batch.pulls, batch.num_vertices
+    if pull.of_edges:
+        what, each, given, rows = " of edges", "an edge", batch.edge_pulls, batch.num_edges
     value = given.get(pull.source)
     if value is None:
-        what = " of edges" if pull.of_edges else ""
         raise PullError.at(
             "pull",
             f"{program.name} pulls {pull.source!r}{what}, which the batch does not give",
@@ -213,7 +211,26 @@ def _given(program: Program, pull: Pull, batch: GraphBatch) -> Any:
             "add the array to the graphs, or compute what does without it, by "
             f"net(batch, outputs=[...]).{nearest(pull.source, list(given))}",
         )
-    return value
+    table, index = parts_of(value)
+    kind, per = "i" if pull.dtype == "int" else "f", each.split()[1]
+    if not len(table) and (index is not None or kind == "f"):  # nobody pulls anything
+        return table, index
+    if table.dtype.kind != kind or table.shape[1:] != pull.shape:
+        expected, action = (
+            (f"an integer per {per}", f"pass an integer array with -1 where {each} has none")
+            if kind == "i"
+            else (
+                f"real numbers of shape {list(pull.shape)} per {per}",
+                "convert or reshape the array, or declare pull(name, shape=..., dtype=...)",
+            )
+        )
+        raise PullError.at(
+            "pull",
+            f"{pull.source!r} is {table.dtype} of shape {list(table.shape)}",
+            f"{program.name} reads {expected}: {[rows, *pull.shape]}",
+            action,
+        )
+    return table, index
 
 
 def _of_edges(
@@ -230,8 +247,15 @@ def _of_edges(
     if len(values):
         own = np.where(structure.child >= 0, values[edges], -1)
         if program.sites:
-            relation = _relations(program, structure, parent)
-            own[~reader.of_relations[k][structure.functions[parent], relation]] = -1
+            # Each edge's relation, of those that its parent reads whole; the last of others.
+            of, number = structure.functions[parent], np.arange(len(parent))
+            slots = np.array([site.slots for site in program.sites])[of]
+            relation = np.where(number - structure.child_ptr[parent] >= slots, 0, -1)
+            if len(structure.first_of):
+                vertices = len(structure.child_ptr) - 1
+                first = structure.first_of[:-1].reshape(vertices, -1)[parent]
+                relation = (first <= number[:, None]).sum(axis=1) - 1
+            own[~reader.of_relations[k][of, relation]] = -1
     functions = structure.functions[parent] if len(structure.functions) else 0
     bounds = np.broadcast_to(reader.bounds[k][functions], own.shape)
     for edge in np.flatnonzero((bounds >= 0) & (own >= bounds)):
@@ -256,12 +280,11 @@ def refuse(reader: Reader, batch: GraphBatch, inputs: Inputs, found: int, vertex
             "gather", f"{vertex_name(batch, vertex)} has {count} children", declared, action
         )
     assert found == NOT_BOUNDED, found
-    values = inputs.index[:, vertex]
     functions = inputs.structure.functions
     bounds = index_bounds(program, int(functions[vertex]) if len(functions) else 0)
-    given = {reader.pulls[k].name: (reader.pulls[k], int(values[k])) for k in reader.used}
-    name = next(name for name, (bound, _) in bounds.items() if not -1 <= given[name][1] < bound)
-    (bound, what), (pull, value) = bounds[name], given[name]
+    values = ((reader.pulls[k], int(inputs.index[k, vertex])) for k in reader.used)
+    bounded = ((pull, value, *bounds[pull.name]) for pull, value in values if pull.name in bounds)
+    pull, value, bound, what = next(each for each in bounded if not -1 <= each[1] < each[2])
     edge = f" of the edge in {pull.of!r}" if pull.of else ""
     raise PullError.at(
         "pull",
@@ -298,93 +321,26 @@ def index_bounds(program: Program, function: int = 0) -> Mapping[str, tuple[int,
     """Find for each integer pull of a function how many values it may take, and what says so."""
     bounds: dict[str, tuple[int, str]] = {}
     for node in program.nodes:
-        found = None if node.function != function else _bound(program, node)
-        if found is not None:
-            name, bound = found
-            bounds[name] = min(bounds.get(name, bound), bound)
+        sources = [program.nodes[i] for i in node.inputs]
+        if node.function != function:
+            continue
+        if node.op == "real" and node.has("bound"):
+            index, bound = sources[0], (node["bound"], "elements")
+        elif node.op == "embed":
+            table = sources[0]["name"].partition("[")[0]  # as called, though it may be divided
+            index, bound = sources[1], (sources[0].type.shape[0], f"rows of {table!r}")
+        elif node.op == "nll":
+            index, bound = sources[1], (sources[0].type.shape[0], "classes")
+        else:
+            continue
+        if index.op in ("pull", "edge_pull"):  # not one that is computed
+            bounds[index["name"]] = min(bounds.get(index["name"], bound), bound)
     return bounds
-
-
-def _bound(program: Program, node: Node) -> tuple[str, tuple[int, str]] | None:
-    """Return the integer pull that a node takes as an index, how many values it may take, of what.
-
-    Returns: None for other nodes, and for an index that is computed.
-    """
-    sources = [program.nodes[i] for i in node.inputs]
-    if node.op == "real" and node.has("bound"):
-        index, bound = sources[0], (node["bound"], "elements")
-    elif node.op == "embed":
-        table = sources[0]["name"].partition("[")[0]  # as it is called, though it may be divided
-        index, bound = sources[1], (sources[0].type.shape[0], f"rows of {table!r}")
-    elif node.op == "nll":
-        index, bound = sources[1], (sources[0].type.shape[0], "classes")
-    else:
-        return None
-    return (index["name"], bound) if index.op in ("pull", "edge_pull") else None
-
-
-def _integers(program: Program, pull: Pull, value: Any, rows: int) -> Array:
-    given, index = parts_of(value)
-    if index is not None and not len(given):  # nobody pulls anything
-        return np.full(rows, -1, np.int32)
-    if given.dtype.kind != "i" or given.ndim != 1:
-        raise PullError.at(
-            "pull",
-            f"{pull.source!r} is {given.dtype} of shape {list(given.shape)}",
-            f"{program.name} reads an integer per {whose(pull)}: [{rows}]",
-            f"pass an integer array with -1 where {whose(pull, 'a')} has none",
-        )
-    return np.asarray(given) if index is None else np.where(index >= 0, given[index], -1)
-
-
-def _relations(program: Program, structure: Structure, parent: Array) -> Array:
-    """Return the number of each edge's relation, of those that its parent reads whole; else -1."""
-    edge = np.arange(len(parent))
-    if len(structure.first_of):
-        first = structure.first_of[:-1].reshape(len(structure.child_ptr) - 1, -1)[parent]
-        begun: Array = (first <= edge[:, None]).sum(axis=1)
-        return begun - 1
-    slots = np.array([site.slots for site in program.sites])[structure.functions[parent]]
-    return np.where(edge - structure.child_ptr[parent] >= slots, 0, -1)
 
 
 def parents(structure: Structure) -> Array:
     """Return the parent of each edge."""
     return np.repeat(np.arange(len(structure.child_ptr) - 1), np.diff(structure.child_ptr))
-
-
-def check_reals(program: Program, pull: Pull, value: Any, rows: int, dtype: npt.DTypeLike) -> Any:
-    """Return the rows of a real pull, a flat array or `DeviceRows`. Raises: PullError."""
-    table = parts_of(value)[0]
-    if not len(table):  # of no vertices: any dtype and shape
-        return no_rows(pull.shape, np.dtype(dtype))
-    if table.dtype.kind != "f" or table.shape[1:] != pull.shape:
-        raise PullError.at(
-            "pull",
-            f"{pull.source!r} is {table.dtype} of shape {list(table.shape)}",
-            f"{program.name} reads real numbers of shape {list(pull.shape)} per {whose(pull)}: "
-            f"{[rows, *pull.shape]}",
-            "convert or reshape the array, or declare pull(name, shape=..., dtype=...)",
-        )
-    if isinstance(table, DeviceRows):
-        if table.dtype != dtype:
-            got, expected = f"{pull.name!r} is {table.dtype}, on a GPU", f"{dtype}, the network's"
-            raise PullError.at("pull", got, expected, "convert it there")
-        return table
-    return _flat(table, dtype)
-
-
-def whose(pull: Pull, article: str = "") -> str:
-    """Name whose a pull is."""
-    if pull.of_edges:
-        return "an edge" if article else "edge"
-    return "a vertex" if article else "vertex"
-
-
-@cache
-def none_of(dtype: np.dtype[Any]) -> Array:
-    """Return an empty array of reals."""
-    return np.empty(0, dtype)
 
 
 @cache

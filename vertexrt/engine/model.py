@@ -42,7 +42,7 @@ from vertexrt.engine.variant import (
 )
 from vertexrt.errors import GraphError, NoKernelError, PullError
 from vertexrt.graph import GraphBatch
-from vertexrt.graph.batch import numbers_key, source_of, starts_of, structure_key, whole_of
+from vertexrt.graph.batch import key_of, source_of, starts_of
 from vertexrt.graph.digest import BatchForm
 from vertexrt.ir.passes.parts import divide_parameters
 from vertexrt.ir.passes.place import place
@@ -86,9 +86,9 @@ def prepare(
     batch, reader, merges = share.batch, variant.reader, variant.merges and merge
     key = None
     if not merges:
-        key = structure_key(batch)
+        key = key_of(batch, "structure")
     elif not reader.reads_integers:  # words never come again alike
-        key = numbers_key(batch)
+        key = key_of(batch, "numbers")
     layout = None if key is None else variant.layouts.get(key)
     structure = None
     if layout is not None:
@@ -255,13 +255,13 @@ class CompiledModel:
         with self._preparing:
             form = batch.form
             if form.numbers is None:
-                taken = whole_of(batch) is not batch
+                source, graphs = source_of(batch)
+                taken = source is not batch
                 if taken and self.reads_words:  # which are others in others of its graphs
-                    source, graphs = source_of(batch)
                     chosen = use, id(source), graphs.tobytes()
                     form.comes_again |= self.kept.known.has_come(chosen)
                 if form.comes_again or (taken and not self.reads_words):
-                    numbers_key(batch)
+                    key_of(batch, "numbers")
                 form.comes_again |= not taken
             kept = None if form.numbers is None else self.kept_run(use, form)
             if kept is not None:

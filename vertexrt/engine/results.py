@@ -17,7 +17,6 @@ from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.structure import edges_in_slot
 from vertexrt.errors import VertexrtError
 from vertexrt.graph import GraphBatch
-from vertexrt.graph.batch import edge_pulls_of, pulls_of
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.graph.pulls import parts_of
 from vertexrt.ir.program import Pull
@@ -302,4 +301,4 @@ def pulled_rows(batch: GraphBatch, run: Run, pull: Pull) -> tuple[Array, Array]:
 
 def table_of(batch: GraphBatch, pull: Pull) -> tuple[Any, Array | None]:
     """Return the rows of a pull, and which of them each vertex pulls, if not its own."""
-    return parts_of((edge_pulls_of(batch) if pull.of_edges else pulls_of(batch))[pull.source])
+    return parts_of((batch.edge_pulls if pull.of_edges else batch.pulls)[pull.source])

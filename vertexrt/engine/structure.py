@@ -50,7 +50,15 @@ def read_structure(program: Program, batch: GraphBatch) -> Structure:
     if types is None and not program.sites:
         return Structure(child_ptr, child, NO_FUNCTIONS)
     if types is None or not program.sites:
-        raise _not_typed(program, types)
+        if types is None:
+            got = "the batch has no vertex types"
+            expected = f"{program.name} has the types {', '.join(s.name for s in program.sites)}"
+            action = "build graphs with InputGraph.from_types"
+        else:
+            got = f"the batch has the vertex types {', '.join(types.names)}"
+            expected = f"{program.name} is one vertex function"
+            action = "build graphs without types, or compile a vrt.Model of several functions"
+        raise GraphError.at("vertex types", got, expected, action)
     function_of, rules = _slots(program.sites, types.names, types.relations)
     for number, name in enumerate(types.names):
         if function_of[number] < 0 and (types.of_vertex == number).any():
@@ -118,18 +126,6 @@ def _slots(
     return function_of, (slots, allowed, begins)
 
 
-def _not_typed(program: Program, types: VertexTypes | None) -> GraphError:
-    if types is None:
-        got = "the batch has no vertex types"
-        expected = f"{program.name} has the types {', '.join(s.name for s in program.sites)}"
-        action = "build graphs with InputGraph.from_types"
-    else:
-        got = f"the batch has the vertex types {', '.join(types.names)}"
-        expected = f"{program.name} is one vertex function"
-        action = "build graphs without types, or compile a vrt.Model of several functions"
-    return GraphError.at("vertex types", got, expected, action)
-
-
 def _misplaced(
     program: Program, batch: GraphBatch, types: VertexTypes, found: int, vertex: int, number: Any
 ) -> GraphError:
@@ -145,14 +141,10 @@ def _misplaced(
         expected = f"one, since {name} reads it by gather({relation!r})"
         action = "leave one out, or read all of them by gather_all"
     else:
-        begin, end = batch.child_ptr[vertex], batch.child_ptr[vertex + 1]
-        edges = range(begin, end)
+        edges = slice(*batch.child_ptr[vertex : vertex + 2])
+        children = batch.child[edges][types.of_edge[edges] == number]
         owners = [program.sites[c].name for c in site.children[site.relations.index(relation)]]
-        kinds = {
-            types.names[types.of_vertex[batch.child[e]]]
-            for e in edges
-            if types.of_edge[e] == number
-        }
+        kinds = {types.names[kind] for kind in types.of_vertex[children]}
         got = f"{where} has a child of type {', '.join(sorted(kinds - {*owners}))} in {relation!r}"
         expected = f"a child of type {' or '.join(owners)}"
         action = "correct the edge, or name the type in inputs"

@@ -11,7 +11,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -28,18 +29,18 @@ from vertexrt.graph.checks import (
 )
 from vertexrt.graph.compiled import start_graphs, take_children
 from vertexrt.graph.device_rows import DeviceRows
-from vertexrt.graph.digest import BatchFields, BatchForm, digest_graphs, form_with
+from vertexrt.graph.digest import BatchFields, BatchForm, digest_graphs
 from vertexrt.graph.networks import read_networkx, write_networkx
 from vertexrt.graph.owned import INT32, MOST, handed_out, own, read_array, unwritten
 from vertexrt.graph.pulls import (
     Pulls,
     PullValue,
-    TakenPulls,
     check_pulls,
     describe_all,
     join_pulls,
     ordered_pulls,
     parts_of,
+    parts_of_pull,
     rows_unchecked,
     taken_rows,
 )
@@ -53,47 +54,40 @@ IntArray = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 Graphs = TypeVar("Graphs", bound="_Graphs")
 
+# The batch that graphs were taken from, which was not, their numbers there, vertices and slots.
+_Taken: TypeAlias = "tuple[GraphBatch, Int64, int, int]"
+
 _WHERE = "graph batch"
 _GRAPH = "input graph"
 _ALL = np.zeros(0, np.int64)
 _ZERO = np.zeros(1, np.int32)
 
 
-class Taken(NamedTuple):
-    """Which graphs some are of another batch, their source, which was not taken itself."""
-
-    source: GraphBatch
-    ids: Int64
-    vertices: int
-    slots: int
-
-
 class _Graphs:
     """Graphs side by side, or one of them."""
 
     __slots__ = ("__weakref__", "_fields", "_taken", "form")
-    _fields: BatchFields | None  # None, where nothing has looked at graphs that were taken
-    _taken: Taken | None
+    _fields: BatchFields  # without children, where nothing has looked at graphs that were taken
+    _taken: _Taken | None
     form: BatchForm
     graph_ptr: IntArray = handed_out(lambda graphs: starts_of(graphs)[0])
     child_ptr: IntArray = handed_out(lambda graphs: fields_of(graphs).child_ptr)
     child: IntArray = handed_out(lambda graphs: fields_of(graphs).child)
-    pulls: Mapping[str, PullValue] = handed_out(lambda graphs: Pulls(pulls_of(graphs)))
+    pulls: Mapping[str, PullValue] = handed_out(attrgetter("_fields.pulls"))
     types: VertexTypes | None = handed_out(lambda graphs: fields_of(graphs).types)
-    edge_pulls: Mapping[str, PullValue] = handed_out(lambda graphs: Pulls(edge_pulls_of(graphs)))
+    edge_pulls: Mapping[str, PullValue] = handed_out(attrgetter("_fields.edge_pulls"))
 
     if not TYPE_CHECKING:  # type checkers know what there is
         __getattr__ = instead("graph")
 
-    def _check(
-        self, where: str, graph_ptr: Any, child_ptr: Any, child: Any, pulls: Any, types: Any,
-        edge_pulls: Any,
-    ) -> None:  # fmt: skip
-        """Hold what is given; of one graph, there is no `graph_ptr`."""
+    def _check(self, where: str, *given: Any) -> None:
+        """Hold what is given, `BatchFields`; of one graph, there is no `graph_ptr`."""
+        graph_ptr, child_ptr, child, pulls, types, edge_pulls = given
         child_ptr = int32_array(child_ptr, "child_ptr", where)
         vertices = len(child_ptr) - 1
-        given = [0, max(vertices, 0)] if graph_ptr is None else graph_ptr
-        graph_ptr = int32_array(given, "graph_ptr", where)
+        if graph_ptr is None:
+            graph_ptr = [0, max(vertices, 0)]
+        graph_ptr = int32_array(graph_ptr, "graph_ptr", where)
         child = int32_array(child, "child", where)
         check_structure(graph_ptr, child_ptr, child, where)
         self._taken, self.form = None, BatchForm()
@@ -101,9 +95,9 @@ class _Graphs:
             graph_ptr,
             child_ptr,
             child,
-            check_pulls(pulls, vertices, where),
+            Pulls(check_pulls(pulls, vertices, where)),
             check_types(types, vertices, len(child), where),
-            check_pulls(edge_pulls, len(child), where, "edge"),
+            Pulls(check_pulls(edge_pulls, len(child), where, "edge")),
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -266,9 +260,8 @@ class InputGraph(_Graphs):
         Raises: GraphError, when `length` is under 1; PullError, as the class does.
         """
         count = count_of(length, "length", _GRAPH)
-        child_ptr = np.maximum(np.arange(-1, count, dtype=np.int32), 0)
-        child = np.arange(count - 1, dtype=np.int32)
-        return cls(child_ptr, child, pulls)
+        before = np.arange(-1, count, dtype=INT32)
+        return cls(np.maximum(before, 0), before[1:-1], pulls)
 
     @classmethod
     def complete_tree(
@@ -294,10 +287,8 @@ class InputGraph(_Graphs):
                 f"take {size // arity} or {size} leaves" if size > 1 else "correct them",
             )
         inner = (leaves - 1) // (arity - 1)
-        slots = np.concatenate([np.zeros(leaves, np.int32), np.full(inner, arity, np.int32)])
-        child_ptr = np.concatenate([[0], np.cumsum(slots)])
-        child = np.arange(inner * arity, dtype=np.int32)
-        return cls(child_ptr, child, pulls)
+        child_ptr = np.maximum(np.arange(-leaves, inner + 1), 0) * arity
+        return cls(child_ptr, np.arange(inner * arity), pulls)
 
     @staticmethod
     def from_brackets(text: str, *, file: str = "brackets", line: int = 1) -> BracketTree:
@@ -355,7 +346,7 @@ class InputGraph(_Graphs):
         Attributes are pulls, the `slot` of an edge, and, where there are types, the `type` of a
         node and the `relation` of an edge.
         """
-        return write_networkx(*fields_of(self)[1:])
+        return write_networkx(fields_of(self))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -461,9 +452,8 @@ class GraphBatch(_Graphs):
     @property
     def roots(self) -> IntArray:
         """Return the vertices that have no parent, int32, rising."""
-        is_root = np.ones(self.num_vertices, np.bool_)
-        is_root[self.child[self.child >= 0]] = False
-        return np.flatnonzero(is_root).astype(np.int32)
+        parents = np.bincount(self.child + 1, minlength=self.num_vertices + 1)[1:]
+        return np.flatnonzero(parents == 0).astype(np.int32)
 
     def __len__(self) -> int:
         return self.num_graphs
@@ -490,9 +480,10 @@ class GraphBatch(_Graphs):
             raise _wrong_graphs(str(error), self.num_graphs) from error
         if ids.ndim:
             return self.take(ids)
-        fields = fields_of(self.take([ids]))
-        pulls, edge_pulls = dict(fields.pulls), dict(fields.edge_pulls)  # copied: of its own
-        return _holding(InputGraph, fields._replace(pulls=pulls, edge_pulls=edge_pulls))
+        graph_ptr, child_ptr, child, pulls, types, edge_pulls = fields_of(self.take([ids]))
+        own, of_edges = Pulls(pulls.held()), Pulls(edge_pulls.held())  # copied
+        fields = BatchFields(graph_ptr, child_ptr, child, own, types, of_edges)
+        return _holding(InputGraph, fields)
 
     def sizes(self) -> IntArray:
         """Return int32 [K], the number of vertices of each graph."""
@@ -531,10 +522,15 @@ class GraphBatch(_Graphs):
             pulls: by name, in the forms that the class takes.
         Raises: PullError, as the class does.
         """
-        held, new = pulls_of(self), check_pulls(pulls, self.num_vertices, _WHERE)
-        return with_values(
-            self, {**held, **new}, edge_pulls_of(self), form_with(self.form, held, new)
-        )
+        new = check_pulls(pulls, self.num_vertices, _WHERE)
+        held = self._fields.pulls.held()
+        form = self.form
+        for name, value in new.items():  # those in addition are a row for each vertex
+            table, places = parts_of_pull(value)
+            before, others = parts_of_pull(held.get(name, table))
+            if not (table.dtype.kind == before.dtype.kind == "f" and places is others):
+                form = BatchForm()
+        return with_values(self, {**held, **new}, self._fields.edge_pulls, form)
 
     def of_type(self, name: str) -> IntArray:
         """Return the vertices of a type, int32, rising.
@@ -580,9 +576,9 @@ def _side_by_side(given: Any, cls: type[Graphs], what: str) -> GraphBatch:
         own(np.cumsum(graphs), INT32),
         own(offsets, INT32),
         own(np.where(child >= 0, child + first, -1), INT32),
-        join_pulls(pulls, sizes, what),
+        Pulls(join_pulls([each.held() for each in pulls], sizes, what)),
         join_types(types, _WHERE),
-        join_pulls(edge_pulls, slots, what),
+        Pulls(join_pulls([each.held() for each in edge_pulls], slots, what)),
     )
     return _holding(GraphBatch, fields)
 
@@ -597,8 +593,8 @@ _INSTEAD = {
 
 def _holding(
     cls: type[Graphs],
-    fields: BatchFields | None,
-    taken: Taken | None = None,
+    fields: BatchFields,
+    taken: _Taken | None = None,
     form: BatchForm | None = None,
 ) -> Graphs:
     """Return graphs that hold fields that are known to be right."""
@@ -616,49 +612,30 @@ def take_unread(batch: GraphBatch, graphs: Int64) -> GraphBatch:
     """Return the batch of the graphs named, as `take` does; `source_of` has the numbers."""
     source, known, *_ = batch._taken or (batch, _ALL)
     whole = unwritten(2 * (graphs.size + 1), INT32)
-    vertices, slots = start_graphs(whole, *starts_of(source), known, graphs)
+    graph_ptr, edge_ptr = starts_of(source)
+    vertices, slots = start_graphs(whole, graph_ptr, edge_ptr, known, graphs)
     if not vertices:
         wrong = graphs[(graphs < 0) | (graphs >= batch.num_graphs)]
         raise _wrong_graphs(f"graph {wrong[0]}", batch.num_graphs)
     if vertices >= MOST or slots >= MOST:
         raise _too_large(vertices, slots, "take")
-    form = BatchForm((whole[: graphs.size + 1], whole[graphs.size + 1 :]))
-    return _holding(GraphBatch, None, Taken(source, graphs, vertices, slots), form)
-
-
-def _begun(graphs: _Graphs) -> BatchFields:
-    """Return what graphs hold; the children of some that were taken may not be copied yet."""
-    fields = graphs._fields
-    if fields is None:
-        assert graphs._taken is not None, "other graphs have their fields"
-        source, ids, vertices, slots = graphs._taken
-        _, _, _, pulls, types, of_edges = fields_of(source)
-        graph_ptr, edge_ptr = starts_of(source)
-        pulls = TakenPulls(pulls, graph_ptr, ids, vertices)
-        of_edges = TakenPulls(of_edges, edge_ptr, ids, slots) if of_edges else of_edges
-        starts = starts_of(graphs)[0]
-        fields = BatchFields(starts, NO_NUMBERS, NO_NUMBERS, pulls, types, of_edges)
-        graphs._fields = fields
-    return fields
-
-
-def pulls_of(graphs: _Graphs) -> Mapping[str, PullValue]:
-    """Return what vertices pull, for code that changes nothing; nothing else is copied."""
-    return _begun(graphs).pulls
-
-
-def edge_pulls_of(graphs: _Graphs) -> Mapping[str, PullValue]:
-    """Return what edges carry, likewise."""
-    return _begun(graphs).edge_pulls
+    form = BatchForm()
+    form.starts = starts = whole[: graphs.size + 1], whole[graphs.size + 1 :]
+    _, _, _, pulls, types, edge_pulls = source._fields
+    pulls = Pulls(pulls.held(), (graph_ptr, graphs, vertices))
+    if edge_pulls:
+        edge_pulls = Pulls(edge_pulls.held(), (edge_ptr, graphs, slots))
+    fields = BatchFields(starts[0], NO_NUMBERS, NO_NUMBERS, pulls, types, edge_pulls)
+    return _holding(GraphBatch, fields, (source, graphs, vertices, slots), form)
 
 
 def fields_of(graphs: _Graphs) -> BatchFields:
     """Return what graphs hold; if they were taken, their children and types are copied first."""
-    fields, taken = _begun(graphs), graphs._taken
-    if taken is None or len(fields.child_ptr):
+    fields = graphs._fields
+    if graphs._taken is None or len(fields.child_ptr):
         return fields
-    source, ids, vertices, slots = taken
-    given, (graph_ptr, edge_ptr) = fields_of(source), starts_of(source)
+    source, ids, vertices, slots = graphs._taken
+    given, (graph_ptr, edge_ptr) = source._fields, starts_of(source)
     whole = unwritten(vertices + 1 + slots, INT32)
     take_children(whole, graph_ptr, given.child_ptr, given.child, ids, vertices)
     types = given.types
@@ -667,8 +644,8 @@ def fields_of(graphs: _Graphs) -> BatchFields:
         of_edge = taken_rows(types.of_edge, edge_ptr, ids, slots)
         types = types._replace(of_vertex=of_vertex, of_edge=of_edge)
     child_ptr, child = whole[: vertices + 1], whole[vertices + 1 :]
-    known, _, _, pulls, _, edge_pulls = fields
-    fields = graphs._fields = BatchFields(known, child_ptr, child, pulls, types, edge_pulls)
+    starts, _, _, pulls, _, edge_pulls = fields
+    fields = graphs._fields = BatchFields(starts, child_ptr, child, pulls, types, edge_pulls)
     return fields
 
 
@@ -676,7 +653,7 @@ def fill(batch: GraphBatch) -> None:
     """Copy all of graphs that were taken."""
     fields = fields_of(batch)
     for each in (fields.pulls, fields.edge_pulls):
-        dict(each)
+        each.held()
 
 
 def source_of(batch: GraphBatch) -> tuple[GraphBatch, Int64]:
@@ -688,11 +665,6 @@ def source_of(batch: GraphBatch) -> tuple[GraphBatch, Int64]:
     return batch._taken[:2] if batch._taken else (batch, np.arange(batch.num_graphs))
 
 
-def whole_of(batch: GraphBatch) -> GraphBatch:
-    """Return the batch that graphs were taken from; itself, if they were not."""
-    return batch if batch._taken is None else batch._taken.source
-
-
 def starts_of(graphs: _Graphs) -> tuple[IntArray, IntArray]:
     """Return the first vertex and the first slot of each graph, int32 [K+1]; nothing is copied."""
     form = graphs.form
@@ -702,24 +674,19 @@ def starts_of(graphs: _Graphs) -> tuple[IntArray, IntArray]:
     return form.starts
 
 
-def structure_key(batch: GraphBatch) -> bytes:
-    """Return the digest of the structure of a batch; see `graph/digest.py`. Nothing is copied."""
-    return _key_of(batch, "structure")
+def key_of(batch: GraphBatch, what: Literal["structure", "numbers"]) -> bytes:
+    """Return the digest of a batch; see `graph/digest.py`. Nothing is copied.
 
-
-def numbers_key(batch: GraphBatch) -> bytes:
-    """Return the digest of the structure of a batch and of the numbers that it pulls."""
-    return _key_of(batch, "numbers")
-
-
-def _key_of(batch: GraphBatch, what: str) -> bytes:
+    Args:
+        what: structure; or numbers, of it and of the numbers that the batch pulls.
+    """
     form = batch.form
     found: bytes | None = getattr(form, what)
     if found is None:
         source, graphs, *_ = batch._taken or (batch, slice(None))
         digests = source.form.graphs
         if digests is None:
-            digests = source.form.graphs = digest_graphs(fields_of(source))
+            digests = source.form.graphs = digest_graphs(source._fields)
         found = digests.key(getattr(digests, what), graphs)
         setattr(form, what, found)
     return found
@@ -732,7 +699,7 @@ def with_values(
     form: BatchForm,
 ) -> GraphBatch:
     """Return the same graphs with other pulls, which have been checked."""
-    fields = fields_of(batch)._replace(pulls=pulls, edge_pulls=edge_pulls)
+    fields = fields_of(batch)._replace(pulls=Pulls(pulls), edge_pulls=Pulls(edge_pulls))
     return _holding(GraphBatch, fields, form=form)
 
 
@@ -755,7 +722,7 @@ def with_host_pulls(
 
     pulls, of_edges = (
         {name: on_host(value) for name, value in each.items()}
-        for each in (pulls_of(batch), edge_pulls_of(batch))
+        for each in (batch.pulls, batch.edge_pulls)
     )
     return with_values(batch, pulls, of_edges, BatchForm())
 

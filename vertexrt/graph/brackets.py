@@ -17,9 +17,10 @@ from vertexrt.errors import DataError
 
 IntArray = npt.NDArray[np.int32]
 
-# A leaf (groups 1, 2), an inner vertex that opens (3) or closes (4), or else a mistake (5).
-_PART = re.compile(r" *(?:\(([0-9]{1,9}) +([^() ]+) *\)|\(([0-9]{1,9})(?= *\()|(\))|(.))")
-_LEAF, _OPEN, _CLOSE = 2, 3, 4
+# Where it begins (group 1), a leaf (2, 3), an inner vertex that opens (4) or closes (5), or else a
+# mistake (6).
+_PART = re.compile(r" *()(?:\(([0-9]{1,9}) +([^() ]+) *\)|\(([0-9]{1,9})(?= *\()|(\))|(.))")
+_LEAF, _OPEN, _CLOSE = 3, 4, 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,7 +75,7 @@ def parse_brackets(
         for part in _PART.finditer(content):
             kind = part.lastindex
             if kind == _LEAF and (starts or not done):
-                leaf_label, leaf_word = part.group(1, 2)
+                leaf_label, leaf_word = part.group(2, 3)
                 label.append(int(leaf_label))
                 word.append(words.setdefault(leaf_word, len(words)))
             elif kind == _OPEN and (starts or not done):
@@ -94,21 +95,16 @@ def parse_brackets(
         if opened:
             many = "a bracket is" if len(opened) == 1 else f"{len(opened)} brackets are"
             got = f"the line ends while {many} open"
-            action = f"close the bracket of column {_place_of(opened[-1]) + 1}"
+            action = f"close the bracket of column {opened[-1].start(1) + 1}"
             raise mistake(len(content), got, "expected one whole tree on a line", action)
         if labels is not None and max(label[graph_ptr[-1] :]) >= labels:
             parts = _PART.finditer(content)
-            wrong = next(part for part in parts if int(part[1] or part[_OPEN] or 0) >= labels)
+            wrong = next(part for part in parts if int(part[2] or part[_OPEN] or 0) >= labels)
             raise mistake(*_mistake(wrong, labels, False))
         graph_ptr.append(len(label))
     columns = graph_ptr, child_ptr, child, label, word
     starts_of, slots, children, labels_of, words_of = (np.array(x, np.int32) for x in columns)
     return BracketForest(starts_of, slots, children, labels_of, words_of, tuple(words))
-
-
-def _place_of(part: re.Match[str]) -> int:
-    """Return where a part begins, after spaces."""
-    return part.end() - len(part[0].lstrip(" "))
 
 
 def _mistake(part: re.Match[str], labels: int | None, complete: bool) -> tuple[int, str, str, str]:
@@ -117,22 +113,26 @@ def _mistake(part: re.Match[str], labels: int | None, complete: bool) -> tuple[i
     Args:
         complete: a tree ends before it.
     """
-    content, at, kind = part.string, _place_of(part), part.lastindex
+
+    def excerpt(at: int) -> str:  # up to the next space or bracket, shortened to 20 characters
+        found = re.match(r"[()]|[^() ]+", content[at:])
+        text = found[0] if found else content[at : at + 1]
+        return text if len(text) <= 20 else text[:17] + "..."
+
+    content, at, kind = part.string, part.start(1), part.lastindex
     if kind == _CLOSE:
         return (at, "')' closes nothing", "expected as many ')' as '('", "remove it")
     if complete:
-        got = f"the tree is complete before '{_excerpt(content, at)}'"
+        got = f"the tree is complete before '{excerpt(at)}'"
         return (at, got, "expected one tree on a line", "start a new line or remove the rest")
     if kind not in (_LEAF, _OPEN) and content[at] != "(":
-        got = f"'{_excerpt(content, at)}' stands outside of a leaf"
+        got = f"'{excerpt(at)}' stands outside of a leaf"
         return (at, got, "expected '(label word)'", "give the word its own bracket")
     leaf = re.compile(r"\(([0-9]*)( *)([^() ]*) *(.?)").match(content, at)
     assert leaf is not None, "it begins with a bracket"
     label, gap, word, after = leaf.groups()
     if not label or (word and not gap):
-        follows = (
-            f"'{_excerpt(content, at + 1)}'" if at + 1 < len(content) else "the end of the line"
-        )
+        follows = f"'{excerpt(at + 1)}'" if at + 1 < len(content) else "the end of the line"
         got = f"no label after '(' but {follows}"
         return (at + 1, got, "expected a whole number and a space", "write '(label word)'")
     if kind in (_LEAF, _OPEN) or len(label) > 9:
@@ -149,13 +149,6 @@ def _mistake(part: re.Match[str], labels: int | None, complete: bool) -> tuple[i
     if after == "(":
         got = f"a bracket after the word '{word}'"
         return (end, got, "expected one word, or children only", "give the word its own bracket")
-    got = f"a second word '{_excerpt(content, end)}' in the leaf '{word}'"
+    got = f"a second word '{excerpt(end)}' in the leaf '{word}'"
     action = "join the words or give each its own leaf"
     return (end, got, "expected one word in a leaf", action)
-
-
-def _excerpt(content: str, at: int) -> str:
-    """Return the text from `at` up to the next space or bracket, shortened to 20 characters."""
-    found = re.match(r"[()]|[^() ]+", content[at:])
-    text = found[0] if found else content[at : at + 1]
-    return text if len(text) <= 20 else text[:17] + "..."

@@ -54,9 +54,14 @@ def check_structure(
     order, _ = children_first(child_ptr, child)
     if len(order) == len(child_ptr) - 1:
         return
-    left = np.zeros(len(child_ptr) - 1, np.bool_)
-    left[order] = True
-    cycle = _cycle(child_ptr, child, left)
+    import networkx  # for an error alone
+
+    stuck = ~np.isin(np.arange(len(child_ptr) - 1), order)
+    at = np.flatnonzero(stuck[parent] & stuck[child] & (child >= 0))
+    edges = networkx.DiGraph(zip(parent[at].tolist(), child[at].tolist(), strict=True))
+    cycle = [vertex for vertex, _ in networkx.find_cycle(edges)]
+    lowest = cycle.index(min(cycle))
+    cycle = cycle[lowest:] + cycle[:lowest]
     names = [str(vertex) for vertex in cycle]
     if len(names) == 1:
         got = f"the vertex {names[0]} is its own child"
@@ -72,21 +77,6 @@ def check_structure(
         "children are evaluated before their parents",
         "remove an edge of the cycle, or unroll it: vrt.data.edges.rounds",
     )
-
-
-def _cycle(child_ptr: IntArray, child: IntArray, left: npt.NDArray[np.bool_]) -> list[int]:
-    """Walk from a vertex that stayed to children that stayed, until one comes again."""
-    vertex = int(np.argmin(left))
-    seen: dict[int, int] = {}
-    path: list[int] = []
-    while vertex not in seen:
-        seen[vertex] = len(path)
-        path.append(vertex)
-        children = child[child_ptr[vertex] : child_ptr[vertex + 1]].tolist()
-        vertex = next(c for c in children if c >= 0 and not left[c])
-    cycle = path[seen[vertex] :]
-    lowest = cycle.index(min(cycle))
-    return cycle[lowest:] + cycle[:lowest]
 
 
 def _check_offsets(name: str, offsets: IntArray, total: int, what: str, where: str) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import math
+import itertools
+import operator
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
@@ -39,7 +40,8 @@ class DeviceRows:
         if self.dtype.kind != "f" or self.dtype not in REALS.values() or not self.shape:
             got = f"an array on a GPU of {self.dtype} {list(self.shape)}"
             _refuse(got, "float32 or float64 rows; whole numbers decide what runs", "copy it here")
-        if facts.get("strides") not in (None, self._strides()):
+        steps = itertools.accumulate(self.shape[:0:-1], operator.mul, initial=self.dtype.itemsize)
+        if facts.get("strides") not in (None, tuple(steps)[::-1]):  # bytes to the next, in C order
             _refuse("an array on a GPU that is a view", "its rows in C order", "make it contiguous")
         if self.address % ALIGNED:
             got = f"an array on a GPU at the address {self.address}"
@@ -79,11 +81,6 @@ class DeviceRows:
         """Return an array of a GPU as rows; what is rows already, and one of NumPy, as it is."""
         return given if isinstance(given, DeviceRows | np.ndarray) else DeviceRows(given)
 
-    def _strides(self) -> tuple[int, ...]:
-        """Return the bytes from one element to the next, axis by axis, in C order."""
-        inner = (self.shape[axis + 1 :] for axis in range(self.ndim))
-        return tuple(self.dtype.itemsize * math.prod(extents) for extents in inner)
-
     def __len__(self) -> int:
         return self.shape[0]
 
@@ -94,11 +91,6 @@ class DeviceRows:
     def nbytes(self) -> int:
         """How much of it has to be copied from the host: nothing."""
         return 0
-
-    @property
-    def ndim(self) -> int:
-        """How many axes it has."""
-        return len(self.shape)
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:

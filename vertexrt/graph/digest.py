@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vertexrt.graph.checks import NO_NUMBERS
-from vertexrt.graph.pulls import IntArray, PullValue, in_order, parts_of
+from vertexrt.graph.pulls import IntArray, Pulls, PullValue, in_order, parts_of
 from vertexrt.graph.types import VertexTypes
 from vertexrt.native.compiled import compiled
 
@@ -34,9 +34,9 @@ class BatchFields(NamedTuple):
     graph_ptr: IntArray
     child_ptr: IntArray
     child: IntArray
-    pulls: Mapping[str, PullValue]
+    pulls: Pulls
     types: VertexTypes | None
-    edge_pulls: Mapping[str, PullValue]
+    edge_pulls: Pulls
 
 
 class GraphDigests(NamedTuple):
@@ -67,38 +67,12 @@ class BatchForm:
         comes_again: a batch with graphs of its own, or these of another one, was prepared before.
     """
 
+    starts: tuple[IntArray, IntArray] | None = None
     graphs: GraphDigests | None = None
     structure: bytes | None = None
     numbers: bytes | None = None
     same_sizes: bool | None = None
     comes_again = False
-
-    def __init__(self, starts: tuple[IntArray, IntArray] | None = None) -> None:
-        self.starts = starts
-
-
-def form_with(
-    form: BatchForm, held: Mapping[str, PullValue], new: Mapping[str, PullValue]
-) -> BatchForm:
-    """Return the form of a batch that has some pulls in addition, or in place of others.
-
-    It is the same, where vertices pull real numbers from the places from which they pulled others;
-    those that come in addition are a row for each vertex.
-    """
-    for name, value in new.items():
-        table, places = parts_of_pull(value)
-        before, others = (
-            (table, in_order(len(table))) if name not in held else parts_of_pull(held[name])
-        )
-        if not (table.dtype.kind == before.dtype.kind == "f" and places is others):
-            return BatchForm()
-    return form
-
-
-def parts_of_pull(value: PullValue) -> tuple[Any, IntArray]:
-    """Return the numbers of a pull, and which of them each vertex has."""
-    table, index = parts_of(value)
-    return table, in_order(len(table)) if index is None else index
 
 
 def digest_graphs(batch: BatchFields, starts: Array = STARTS) -> GraphDigests:
@@ -108,26 +82,21 @@ def digest_graphs(batch: BatchFields, starts: Array = STARTS) -> GraphDigests:
         starts: uint64 [2]; with others than those of this process, digests do not tell batches of
             somebody who means harm apart.
     """
-    vertices, edges = _columns_of(batch.pulls), _columns_of(batch.edge_pulls)
-    types, kinds = batch.types, (NO_NUMBERS, NO_NUMBERS)
-    names: tuple[object, ...] = tuple(vertices), tuple(edges)
+    count, types, kinds = len(batch.child_ptr) - 1, batch.types, (NO_NUMBERS, NO_NUMBERS)
+    of_vertices, vertices = _columns_of(batch.pulls, count)
+    of_edges, edges = _columns_of(batch.edge_pulls, len(batch.child))
+    names: tuple[object, ...] = of_vertices, of_edges
     if types is not None:
         names, kinds = (*names, types.names, types.relations), (types.of_vertex, types.of_edge)
-    structure, numbers = hash_graphs(
-        batch.graph_ptr,
-        batch.child_ptr,
-        batch.child,
-        *kinds,
-        np.array([*vertices.values()], np.int32).reshape(len(vertices), len(batch.child_ptr) - 1),
-        np.array([*edges.values()], np.int32).reshape(len(edges), len(batch.child)),
-        starts,
-        FACTORS,
-    )
+    graphs = batch.graph_ptr, batch.child_ptr, batch.child
+    structure, numbers = hash_graphs(*graphs, *kinds, vertices, edges, starts, FACTORS)
     hashed = blake2b(repr(names).encode(), digest_size=BITS_128).digest()
     return GraphDigests(hashed, structure, numbers)
 
 
-def _columns_of(pulls: Mapping[str, PullValue]) -> dict[tuple[str, str], Array]:
+def _columns_of(
+    pulls: Mapping[str, PullValue], count: int
+) -> tuple[tuple[tuple[str, str], ...], Array]:
     """Return the whole number, or the row, that each vertex or edge has; by name and what it is.
 
     Real numbers that have a row for each, in order, decide nothing.
@@ -140,7 +109,7 @@ def _columns_of(pulls: Mapping[str, PullValue]) -> dict[tuple[str, str], Array]:
             found[name, "number"] = table if index is None else np.append(table, none)[index]
         elif index is not None and index is not in_order(len(index)):
             found[name, "row"] = index
-    return found
+    return tuple(found), np.array([*found.values()], np.int32).reshape(len(found), count)
 
 
 @compiled

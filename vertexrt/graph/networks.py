@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from vertexrt.errors import GraphError, PullError, nearest
+from vertexrt.graph.digest import BatchFields
 from vertexrt.graph.pulls import PullValue, Rows, parts_of
-from vertexrt.graph.types import VertexTypes
 
 if TYPE_CHECKING:
     import networkx
@@ -103,16 +103,11 @@ def _attribute(of: str, name: str, several: Sequence[Mapping[str, Any]]) -> Pull
     return values if has.all() else Rows(values, np.where(has, np.cumsum(has) - 1, -1))
 
 
-def write_networkx(
-    child_ptr: IntArray,
-    child: IntArray,
-    pulls: Mapping[str, PullValue],
-    types: VertexTypes | None,
-    edge_pulls: Mapping[str, PullValue],
-) -> networkx.MultiDiGraph[int]:
+def write_networkx(fields: BatchFields) -> networkx.MultiDiGraph[int]:
     """Return a MultiDiGraph with an edge for every filled slot; absent pulls leave no attribute."""
     import networkx
 
+    _, child_ptr, child, pulls, types, edge_pulls = fields
     network: networkx.MultiDiGraph[int] = networkx.MultiDiGraph()
     of_vertices, of_edges = (
         {name: values_of(pull) for name, pull in each.items()} for each in (pulls, edge_pulls)

@@ -52,10 +52,7 @@ def unwritten(size: int, dtype: np.dtype[Any]) -> Array:
 
 def same_memory(a: Array, b: Array) -> bool:
     """Tell whether two arrays that are owned are the same elements in the same memory."""
-    if a is b:
-        return True
-    at = [array.__array_interface__["data"][0] for array in (a, b)]
-    return at[0] == at[1] and a.dtype is b.dtype and a.shape == b.shape
+    return a is b or (a.ctypes.data, a.dtype, a.shape) == (b.ctypes.data, b.dtype, b.shape)
 
 
 def is_owned(array: Array) -> bool:

@@ -4,8 +4,10 @@ A pull has one of three forms: whole numbers for each vertex (a word, a label; -
 has none), floats for each vertex, or rows of a table that vertices share through an index map.
 """
 
+from __future__ import annotations
+
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any
@@ -21,7 +23,6 @@ from vertexrt.graph.device_rows import DeviceRows, on_device
 from vertexrt.graph.owned import (
     INT32,
     MOST,
-    REALS,
     Array,
     handed_out,
     own,
@@ -97,80 +98,78 @@ def parts_of(value: Any) -> tuple[Any, Any]:
     return (held_table(value), held_index(value)) if isinstance(value, Rows) else (value, None)
 
 
-def by_index(value: PullValue) -> Rows:
-    """Return a pull as rows of a table, by an index map."""
-    if isinstance(value, Rows):
-        return value
-    return rows_unchecked(value, own(np.arange(len(value)), INT32))
+def parts_of_pull(value: Any) -> tuple[Any, IntArray]:
+    """Return the values of a pull, and which of them each vertex has."""
+    table, index = parts_of(value)
+    return table, in_order(len(table)) if index is None else index
 
 
-def none_of(count: int) -> Rows:
-    """Return what vertices (or edges) have that pull nothing: of any dtype and shape."""
-    return rows_unchecked(own(np.zeros(0), REALS[8]), own(np.full(count, -1), INT32))
+@lru_cache(64)
+def in_order(count: int) -> IntArray:
+    """Return the index map with which vertex i pulls row i."""
+    return own(np.arange(count, dtype=INT32), INT32)
+
+
+def _moved(value: PullValue, move: Callable[[Array], Array]) -> PullValue:
+    """Return a pull of other vertices, or edges: of a table with an index map, move the map."""
+    table, index = parts_of(value)
+    return move(table) if index is None else rows_unchecked(table, move(index))
+
+
+def ordered_pulls(
+    pulls: Mapping[str, PullValue], order: npt.NDArray[np.integer[Any]]
+) -> dict[str, PullValue]:
+    """Return what vertices (or edges) pull, some of them or in another order."""
+    return {
+        name: _moved(value, lambda each: own(each[order], each.dtype))
+        for name, value in pulls.items()
+    }
 
 
 class Pulls(Mapping[str, PullValue]):
-    """Pulled values by name that have been checked: a read-only mapping that hands out views."""
+    """Checked pulls by name: a read-only mapping that hands out views.
 
-    __slots__ = ("_held",)
-
-    def __init__(self, held: Mapping[str, PullValue]) -> None:
-        self._held = held
-
-    def __getitem__(self, name: str) -> PullValue:
-        value = self._held[name]
-        return value if isinstance(value, Rows) else value.view()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._held)
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Pulls, (dict(self),)
-
-    def __repr__(self) -> str:
-        return f"Pulls({describe_all(self)})"
-
-
-class TakenPulls(Mapping[str, PullValue]):
-    """What the graphs named pull, by name; each pull is copied when it is looked at first.
-
-    Tables with an index map are shared, not copied: only the map is taken.
+    What graphs pull that were taken is copied, each pull when it is looked at first. Tables with an
+    index map are shared, not copied: only the map is taken.
 
     Args:
         of: pulls of all graphs.
-        ptr: [graphs + 1], the first vertex (or edge) of each.
-        count: how many vertices (or edges) those named have.
+        taken: the first vertex (or edge) of each of these, [graphs + 1]; the numbers of those that
+            were taken; and how many vertices (or edges) they have. None, where these are all.
     """
 
-    __slots__ = ("_found", "_of", "_which")
+    __slots__ = ("_found", "_of", "_taken")
+    _found: Any
+    _of: Mapping[str, PullValue]
+    _taken: Any
 
-    def __init__(
-        self, of: Mapping[str, PullValue], ptr: IntArray, ids: npt.NDArray[np.int64], count: int
-    ) -> None:
-        self._of, self._which = of, (ptr, ids, count)
-        self._found: dict[str, PullValue] = {}
+    def __new__(cls, of: Mapping[str, PullValue], taken: Any = None) -> Pulls:
+        if taken is None and isinstance(of, Pulls):
+            return of
+        made = object.__new__(cls)  # no `__init__`, which could be called again
+        made._of, made._taken, made._found = of, taken, {} if taken else of
+        return made
+
+    def held(self) -> Any:
+        """Return all of them, copied, for code that changes nothing: no view is made."""
+        if self._taken:
+            for name in self._of:
+                self[name]
+        return self._found
 
     def __getitem__(self, name: str) -> PullValue:
         found = self._found.get(name)
         if found is None:
-            value = self._of[name]
-            if isinstance(value, Rows):
-                index = taken_rows(held_index(value), *self._which)
-                found = rows_unchecked(held_table(value), index)
-            else:
-                found = taken_rows(value, *self._which)
-            found = self._found.setdefault(name, found)  # of several threads, the first one's
-        return found
+            taken = _moved(self._of[name], lambda rows: taken_rows(rows, *self._taken))
+            found = self._found.setdefault(name, taken)  # of several threads, the first one's
+        return found.view() if type(found) is np.ndarray else found
 
     def copy_numbers(self, name: str, to: Array) -> bool:
-        """Copy whole numbers of each to int32 [count]; False, where they are none, or were read."""
-        value = None if name in self._found else self._of.get(name)
-        if type(value) is not np.ndarray or value.dtype is not INT32 or value.ndim > 1:
+        """Copy whole numbers of graphs that were taken to int32 [count]; False, for other pulls."""
+        value = self._of.get(name) if self._taken else None
+        if type(value) is not np.ndarray or value.dtype is not INT32:
             return False
-        take_rows(to, value, *self._which[:2])
+        take_rows(to, value, *self._taken[:2])
         return True
 
     def __iter__(self) -> Iterator[str]:
@@ -178,6 +177,12 @@ class TakenPulls(Mapping[str, PullValue]):
 
     def __len__(self) -> int:
         return len(self._of)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Pulls, (dict(self),)
+
+    def __repr__(self) -> str:
+        return f"Pulls({describe_all(self)})"
 
 
 def taken_rows(rows: Array, ptr: IntArray, ids: npt.NDArray[np.int64], count: int) -> Array:
@@ -228,26 +233,19 @@ def check_pull(has: str, value: Any, count: int, each: str, where: str) -> PullV
         has: what has this value, for messages, such as "pull 'x' has".
     """
     table, index = parts_of(value)
-    if index is not None:  # the rest was checked when it was made
-        if len(index) != count:
-            got = f"{has} an index int32 {shape_of(index)}"
-            raise _misfit(where, got, f"whole numbers [{count}]")
-        return value  # type: ignore[no-any-return]
-    if isinstance(value, Rows) and len(table) != count:
-        got = f"{has} a table of shape {shape_of(table)} without an index"
-        raise _misfit(where, got, f"[{count}, ...], one row {_OF_EACH[each]}")
-    if not on_device(table):
-        return _own_values(has, table, count, each, where)
-    rows = DeviceRows.of(table)
-    if len(rows) != count:
-        raise _misfit(where, f"{has} {shape_of(rows)}", f"[{count}, ...]")
-    return rows_unchecked(rows, in_order(count))
-
-
-@lru_cache(64)
-def in_order(count: int) -> IntArray:
-    """Return the index map with which vertex i pulls row i."""
-    return own(np.arange(count, dtype=INT32), INT32)
+    if not isinstance(value, Rows):
+        lent = on_device(value)
+        table = DeviceRows.of(value) if lent else _own_values(has, value, count, each, where)
+    if len(table if index is None else index) != count:
+        got, expected = f"{has} {shape_of(table)}", f"[{count}, ...], one row {_OF_EACH[each]}"
+        if index is not None:  # the rest was checked when it was made
+            got, expected = f"{has} an index int32 {shape_of(index)}", f"whole numbers [{count}]"
+        elif isinstance(value, Rows):
+            got = f"{has} a table of shape {shape_of(table)} without an index"
+        raise _misfit(where, got, expected)
+    if isinstance(table, DeviceRows):
+        return rows_unchecked(table, in_order(count) if index is None else index)
+    return table if index is None else value  # type: ignore[no-any-return]
 
 
 def with_rows(pulled: Rows, rows: Any) -> Rows:
@@ -261,19 +259,6 @@ def with_rows(pulled: Rows, rows: Any) -> Rows:
     if len(rows) < len(held_table(pulled)) or rows.dtype.kind != "f":
         return Rows(rows, index)
     return rows_unchecked(rows, index)  # which was checked for as many rows
-
-
-def ordered_pulls(
-    pulls: Mapping[str, PullValue], order: npt.NDArray[np.integer[Any]]
-) -> dict[str, PullValue]:
-    """Return what vertices (or edges) pull, some of them or in another order."""
-    found: dict[str, PullValue] = {}
-    for name, value in pulls.items():
-        table, index = parts_of(value)
-        plain = index is None
-        taken = own(table[order] if plain else index[order], table.dtype if plain else INT32)
-        found[name] = taken if plain else rows_unchecked(table, taken)
-    return found
 
 
 def describe(value: PullValue) -> str:
@@ -308,7 +293,12 @@ def join_pulls(
     first = pulls[0]
     for number, other in enumerate(pulls):
         if other.keys() != first.keys():
-            raise _missing(what, number, first, other)
+            name = next(x for x in [*first, *other] if (x in first) != (x in other))
+            got, have = f"a pull '{name}'", f"{what} 0 has none"
+            if name in first:
+                got, have = f"no pull '{name}'", f"{what} 0 has it"
+            action = f"give every {what} the same pulls"
+            raise PullError.at(f"{what} {number}", got, have, action)
     names = names or range(len(pulls))
     return {name: _join(name, [x[name] for x in pulls], sizes, what, names) for name in first}
 
@@ -336,7 +326,11 @@ def _join(
         return own(np.concatenate(numbers), dtype)
     index = np.concatenate(maps)
     rows = [tables[number] for number in some]
-    if not all(each is rows[0] or _same_memory(each, rows[0], name) for each in rows):
+    if any(each is not rows[0] for each in rows) and any(map(on_device, rows)):
+        got = f"pull '{name}' lies on a GPU, in several arrays"
+        action = "join the batches first: batch.with_pulls({...})"
+        raise PullError.at("graph batch", got, "one array, of the batch", action)
+    if not all(same_memory(each, rows[0]) for each in rows):
         sizes_of = [len(table) for table in tables]
         if sum(sizes_of) > MOST:
             got = f"the tables of pull '{name}' have {sum(sizes_of)} rows together"
@@ -347,27 +341,6 @@ def _join(
     return rows_unchecked(rows[0], own(index, INT32))
 
 
-def _same_memory(one: Any, other: Any, name: str) -> bool:
-    """Tell whether two tables are one. Raises: PullError, where one of them lies on a GPU."""
-    if isinstance(one, DeviceRows) or isinstance(other, DeviceRows):
-        got = f"pull '{name}' lies on a GPU, in several arrays"
-        action = "join the batches first: batch.with_pulls({...})"
-        raise PullError.at("graph batch", got, "one array, of the batch", action)
-    return same_memory(one, other)
-
-
-def _missing(
-    what: str, number: int, first: Mapping[str, object], other: Mapping[str, object]
-) -> PullError:
-    lacking = [name for name in first if name not in other]
-    if lacking:
-        got, have = f"no pull '{lacking[0]}'", f"{what} 0 has it"
-    else:
-        extra = next(name for name in other if name not in first)
-        got, have = f"a pull '{extra}'", f"{what} 0 has none"
-    return PullError.at(f"{what} {number}", got, have, f"give every {what} the same pulls")
-
-
 def _form_text(form: tuple[Any, tuple[int, ...], bool]) -> str:
     dtype, extents, plain = form
     shape = "".join(f", {n}" for n in extents)
@@ -376,22 +349,16 @@ def _form_text(form: tuple[Any, tuple[int, ...], bool]) -> str:
 
 def _own_table(given: Any) -> Array:
     """Return a read-only table: a copy, or one that was made before of the same."""
-    held = _copies.get(id(given))
-    if held is not None:
-        array = read_array(given)
-        if isinstance(array, np.ndarray) and _same_bits(array, held):
+    held, array = _copies.get(id(given)), read_array(given)
+    if held is not None and isinstance(array, np.ndarray):
+        bits = f"i{held.dtype.itemsize}"  # a NaN equals itself
+        same = (array.dtype, array.shape) == (held.dtype, held.shape)
+        if same and np.array_equal(array.view(bits), held.view(bits)):
             return held
     values = _own_values("", given, "N", "row", "Rows")
     if not isinstance(given, np.ndarray) or not same_memory(given, values):
         _copies[id(given)] = values
     return values
-
-
-def _same_bits(array: Array, held: Array) -> bool:
-    if array.dtype != held.dtype or array.shape != held.shape:
-        return False
-    bits = f"i{held.dtype.itemsize}"  # a NaN equals itself
-    return np.array_equal(array.view(bits), held.view(bits))
 
 
 def _own_index(given: Any, rows: int) -> IntArray:
@@ -410,7 +377,7 @@ def _own_index(given: Any, rows: int) -> IntArray:
 def _own_values(has: str, given: Any, size: object, each: str, where: str) -> Array:
     """Return values, read-only: a row for each vertex, edge, or row of a table."""
     values = _numbers(has, given, where)
-    if values.ndim == 0 or len(values) != size != "N":
+    if values.ndim == 0:
         got = f"{has or 'a table of shape'} {shape_of(values)}"
         raise _misfit(where, got, f"[{size}, ...], one row {_OF_EACH[each]}")
     if values.dtype.kind == "i":

@@ -11,14 +11,14 @@ import numpy.typing as npt
 
 from vertexrt.errors import GraphError, PullError, nearest
 from vertexrt.graph.checks import by_parent, count_of, int32_array, pairs_of
-from vertexrt.graph.owned import INT32, own
+from vertexrt.graph.owned import INT32, REALS, own
 from vertexrt.graph.pulls import (
     PullValue,
-    by_index,
     check_pull,
     join_pulls,
-    none_of,
     ordered_pulls,
+    parts_of_pull,
+    rows_unchecked,
 )
 
 IntArray = npt.NDArray[np.int32]
@@ -60,12 +60,7 @@ def unknown_type(what: str, name: object, names: Sequence[str]) -> GraphError:
     )
 
 
-def read_typed(
-    sizes: Mapping[str, int],
-    edges: Mapping[tuple[str, str, str], Any],
-    pulls: Mapping[str, Mapping[str, Any]] | None,
-    edge_pulls: Mapping[tuple[str, str, str], Mapping[str, Any]] | None,
-) -> tuple[Any, ...]:
+def read_typed(sizes: Any, edges: Any, pulls: Any, edge_pulls: Any) -> tuple[Any, ...]:
     """Return the fields of a graph of vertices of several types; see `InputGraph.from_types`.
 
     Raises: GraphError and PullError, where names or numbers do not fit.
@@ -75,48 +70,40 @@ def read_typed(
         expected = "a dict of names of vertex types to numbers of vertices"
         raise GraphError.at(_WHERE, got, expected, "write sizes={'word': 5}")
     counts = {name: count_of(size, f"sizes[{name!r}]", _WHERE) for name, size in sizes.items()}
-    of_vertex = np.repeat(np.arange(len(counts), dtype=np.int32), list(counts.values()))
-    relations, columns = _read_edges(counts, edges)
-    child, parent, of_edge = np.concatenate([np.zeros((3, 0), np.int32), *columns.values()], axis=1)
-    child_ptr, order = by_parent(parent, len(of_vertex))
-    types = VertexTypes(tuple(counts), relations, own(of_vertex, INT32), own(of_edge[order], INT32))
-    many = {key: column.shape[1] for key, column in columns.items()}
-    of_edges = ordered_pulls(_join_owned(many, edge_pulls, "edge"), order)
-    return child_ptr, child[order], _join_owned(counts, pulls, "vertex"), types, of_edges
-
-
-def _read_edges(
-    counts: Mapping[str, int], edges: object
-) -> tuple[tuple[str, ...], dict[tuple[str, str, str], IntArray]]:
-    """Return the relations; and of each key its edges: child, parent and relation, int32 [3, n]."""
     if not isinstance(edges, Mapping):
         got = f"edges is a {type(edges).__name__}"
         expected = "a dict of (child type, relation, parent type) to pairs (child, parent)"
         raise GraphError.at(_WHERE, got, expected, "write {('word', 'before', 'word'): pairs}")
     first = dict(zip(counts, np.cumsum([0, *counts.values()]).tolist(), strict=False))
     relations: dict[str, int] = {}
-    found: dict[tuple[str, str, str], IntArray] = {}
+    many: dict[tuple[str, str, str], int] = {}
+    columns = [np.zeros((0, 3), INT32)]  # of each key its edges: child, parent and relation
     for key, given in edges.items():
         if not isinstance(key, tuple) or [type(x) for x in key] != [str] * 3:
             got, expected = f"edges of {key!r}", "names (child type, relation, parent type)"
             raise GraphError.at(_WHERE, got, expected, "name all three")
-        source, relation, target = key
-        for name in (source, target):
+        ends = key[::2]
+        for name in ends:
             if name not in counts:
                 raise unknown_type("edges", name, list(counts))
         expected = "pairs (child, parent)"
         pairs = pairs_of(given, f"edges of {key}", "are", expected, _WHERE)
-        for column, what, name in ((0, "child", source), (1, "parent", target)):
-            wrong = (pairs[:, column] < 0) | (pairs[:, column] >= counts[name])
-            if wrong.any():
-                at = int(np.argmax(wrong))
-                got = f"edge {at} of {key} has the {what} {pairs[at, column]}"
-                expected = f"there are {counts[name]} vertices of type {name!r}"
-                raise GraphError.at(_WHERE, got, expected, "number vertices from 0 in each type")
-        number = np.full(len(pairs), relations.setdefault(relation, len(relations)), np.int32)
-        child, parent = pairs.T + np.array([[first[source]], [first[target]]], np.int32)
-        found[key] = np.stack([child, parent, number])
-    return tuple(relations), found
+        wrong = (pairs < 0) | (pairs >= [counts[name] for name in ends])
+        if wrong.any():
+            at, end = divmod(int(np.argmax(wrong)), 2)
+            got = f"edge {at} of {key} has the {('child', 'parent')[end]} {pairs[at, end]}"
+            expected = f"there are {counts[ends[end]]} vertices of type {ends[end]!r}"
+            raise GraphError.at(_WHERE, got, expected, "number vertices from 0 in each type")
+        number = np.full(len(pairs), relations.setdefault(key[1], len(relations)))
+        columns.append(np.column_stack([pairs + [first[name] for name in ends], number]))
+        many[key] = len(pairs)
+    child, parent, of_edge = np.concatenate(columns).T
+    of_vertex = np.repeat(np.arange(len(counts)), list(counts.values()))
+    child_ptr, order = by_parent(parent, len(of_vertex))
+    numbers = own(of_vertex, INT32), own(of_edge[order], INT32)
+    types = VertexTypes(tuple(counts), tuple(relations), *numbers)
+    of_edges = ordered_pulls(_join_owned(many, edge_pulls, "edge"), order)
+    return child_ptr, child[order], _join_owned(counts, pulls, "vertex"), types, of_edges
 
 
 # How users give what vertices or edges pull: the argument, what it is, and an example.
@@ -151,12 +138,13 @@ def _join_owned(counts: Mapping[Any, int], pulls: object, each: str) -> dict[str
     several: list[dict[str, PullValue]] = []
     for owner, count in counts.items():
         given = pulls.get(owner, {})
-        several.append(dict.fromkeys(names, none_of(count)))
+        none = rows_unchecked(own(np.zeros(0), REALS[8]), own(np.full(count, -1), INT32))
+        several.append(dict.fromkeys(names, none))  # of any dtype and shape
         for name, value in given.items():
             found = check_pull(f"{name!r} of {owner!r} has", value, count, each, _WHERE)
             whole = isinstance(found, np.ndarray) and found.dtype == INT32
             if count:  # of no vertices: any dtype and shape
-                several[-1][name] = found if whole else by_index(found)
+                several[-1][name] = found if whole else rows_unchecked(*parts_of_pull(found))
     what = "type" if each == "vertex" else "key"
     return join_pulls(several, list(counts.values()), what, list(counts)) if several else {}
 
@@ -197,20 +185,19 @@ def join_types(several: Sequence[VertexTypes | None], where: str) -> VertexTypes
     if len(typed) < len(several):
         got = f"{len(typed)} of {len(several)} graphs have vertex types"
         raise GraphError.at(where, got, "all or none", "build all graphs with from_types")
-    names, of_vertex = _join_numbers([(each.names, each.of_vertex) for each in typed])
-    relations, of_edge = _join_numbers([(each.relations, each.of_edge) for each in typed])
-    return VertexTypes(names, relations, of_vertex, of_edge)
+    names, relations, of_vertex, of_edge = zip(*typed, strict=True)
+    joined, numbers = _join_numbers(names, of_vertex)
+    relations, of_edges = _join_numbers(relations, of_edge)
+    return VertexTypes(joined, relations, numbers, of_edges)
 
 
 def _join_numbers(
-    several: Sequence[tuple[tuple[str, ...], IntArray]],
+    names: Sequence[tuple[str, ...]], numbers: Sequence[IntArray]
 ) -> tuple[tuple[str, ...], IntArray]:
     """Return all names, and the numbers one after another, as numbers of these names."""
-    names = tuple(dict.fromkeys(itertools.chain(*(own_names for own_names, _ in several))))
+    known = tuple(dict.fromkeys(itertools.chain(*names)))
     parts = [
-        numbers
-        if own_names == names[: len(own_names)]
-        else np.array([names.index(name) for name in own_names], np.int32)[numbers]
-        for own_names, numbers in several
+        of if each == known[: len(each)] else np.array([known.index(x) for x in each], INT32)[of]
+        for each, of in zip(names, numbers, strict=True)
     ]
-    return names, own(np.concatenate(parts), INT32)
+    return known, own(np.concatenate(parts), INT32)

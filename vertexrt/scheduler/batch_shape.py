@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vertexrt.graph import GraphBatch
-from vertexrt.graph.batch import fields_of, starts_of, whole_of
+from vertexrt.graph.batch import fields_of, source_of, starts_of
 from vertexrt.native.compiled import compiled
 from vertexrt.scheduler.balance import number_levels
 
@@ -36,7 +36,7 @@ class BatchShape(NamedTuple):
 def shape_of(batch: GraphBatch) -> BatchShape:
     """Return the shape of a batch; a microsecond, and one more for each thousand vertices."""
     # Whether graphs of what it was taken from have one size; else its own, if there are several.
-    whole = whole_of(batch)
+    whole, _ = source_of(batch)
     form = whole.form
     if form.same_sizes is None:
         form.same_sizes = all(

@@ -36,7 +36,6 @@ from vertexrt.engine.results import PushRows, WayBack
 from vertexrt.engine.variant import Use
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch, Rows
-from vertexrt.graph.batch import pulls_of
 from vertexrt.graph.pulls import with_rows
 from vertexrt.torch.binding import BoundNetwork, bound_networks
 from vertexrt.torch.tensors import Feeds, device_rows, readable
@@ -327,7 +326,7 @@ class Pass:
                 return feeds.batch, [run], run.inputs.floats
         batch, found = graphs, {}
         for name, tensor in zip(names, pulls, strict=True):
-            own, rows = pulls_of(graphs).get(name), tensor.detach()
+            own, rows = graphs.pulls.get(name), tensor.detach()
             there = bound.results.on_gpu and rows.is_floating_point()
             values: Any = device_rows(rows) if there else readable(rows).numpy()
             found[name] = with_rows(own, values) if isinstance(own, Rows) else values

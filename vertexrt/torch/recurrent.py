@@ -27,10 +27,10 @@ from vertexrt.engine.layouts import Known
 from vertexrt.engine.model import MOST_OF_A_BATCH
 from vertexrt.errors import UsageError
 from vertexrt.graph import GraphBatch
-from vertexrt.graph.batch import fields_of, structure_key, unchecked_batch
+from vertexrt.graph.batch import fields_of, key_of, unchecked_batch
 from vertexrt.graph.digest import BITS_128
 from vertexrt.graph.owned import INT32, own, unwritten
-from vertexrt.graph.pulls import PullValue, held_index, held_table, rows_unchecked
+from vertexrt.graph.pulls import Pulls, PullValue, held_index, held_table, rows_unchecked
 from vertexrt.graph.types import VertexTypes
 from vertexrt.native.compiled import compiled
 from vertexrt.native.foreign import filled_here
@@ -149,7 +149,9 @@ def _chains_of(layout: ChainLayout) -> Chains:
     tables = kinds * sequences if given else 1  # rows, perhaps unread
     for name, elements in layout.sizes:
         pulls[first(name)] = rows_unchecked(_zeros(tables, elements), state)
-    batch = unchecked_batch(rest[count + 1 :], rest[: count + 1], child, pulls, types, {})
+    batch = unchecked_batch(
+        rest[count + 1 :], rest[: count + 1], child, Pulls(pulls), types, Pulls({})
+    )
     # The layout, which has fewer bytes than its graphs, says all that decides how they run.
     digest = blake2b(repr(layout).encode(), digest_size=BITS_128).digest()
     batch.form.structure = batch.form.numbers = digest
@@ -173,8 +175,8 @@ def _cut_chains(layout: ChainLayout, whole: Chains) -> Chains:
     child, state, ptr = made[:steps], made[steps : 2 * steps], made[2 * steps :]
     others = {name: rows_unchecked(held_table(pulls[name]), state) for name in states}
     given = {x: pulls[x], **others}
-    batch = unchecked_batch(ptr[: graphs + 1], child_ptr, child, given, None, {})
-    digest = blake2b(layout.resets, digest_size=BITS_128, key=structure_key(whole.graphs))
+    batch = unchecked_batch(ptr[: graphs + 1], child_ptr, child, Pulls(given), None, Pulls({}))
+    digest = blake2b(layout.resets, digest_size=BITS_128, key=key_of(whole.graphs, "structure"))
     batch.form.structure = batch.form.numbers = digest.digest()
     return whole._replace(graphs=batch)
 

@@ -30,7 +30,7 @@ from vertexrt.engine.results import (
     table_of,
 )
 from vertexrt.graph import GraphBatch
-from vertexrt.graph.batch import pulls_of, with_values
+from vertexrt.graph.batch import with_values
 from vertexrt.graph.device_rows import ALIGNED, DeviceRows
 from vertexrt.graph.pulls import parts_of, rows_unchecked
 
@@ -78,7 +78,7 @@ class Feeds:
     ) -> None:
         reader, shapes = run.variant.reader, {}
         for name in names:
-            table, index = parts_of(pulls_of(batch)[name])
+            table, index = parts_of(batch.pulls[name])
             bare: Any = DeviceRows.at(0, None, table.shape, table.dtype)
             shapes[name] = bare if index is None else rows_unchecked(bare, index)
         self._floats: list[Any] = list(run.inputs.floats)
