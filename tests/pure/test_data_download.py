@@ -62,7 +62,7 @@ def publish(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Pub
         files = {f"{split}.txt": sha256(text) for split, text in TEXTS.items()}
         source = Source((tmp_path / name).as_uri(), checksum, "trees", files)
         entry = CatalogueEntry("tiny", "trees", "three trees", "here", "none", source)
-        monkeypatch.setattr(download, "DOWNLOADED", [*download.DOWNLOADED, entry])
+        monkeypatch.setattr(download, "downloaded", lambda: [entry])
         return entry
 
     return put

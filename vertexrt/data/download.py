@@ -91,48 +91,50 @@ class CatalogueEntry(NamedTuple):
         return all((self.folder / name).is_file() for name in files)
 
 
-DOWNLOADED = [
-    CatalogueEntry(
-        name="sst",
-        format="trees",
-        description="Stanford Sentiment Treebank, 8,544 / 1,101 / 2,210 trees, labels 0..4",
-        home="https://nlp.stanford.edu/sentiment",
-        licence="none stated; made public for research",
-        source=Source(
-            url="https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip",
-            sha256="5c613a4f673fc74097d523a2c83f38e0cc462984d847b82c7aaf36b01cbbbfcc",
-            folder="trees",
-            files={
-                "train.txt": "e2f3f41b0b1e6d4dddc0effe3bfc2d27ed8928079aa9a03d652311614fc5feb7",
-                "dev.txt": "0e9336aed6e4730e19f58d00a77b3f0297efdb755f7b5e598c98a05e3f97ea40",
-                "test.txt": "6e54806dee95cf80cd918e7dfb3f6770f6df24bf826f289a4d1f709e1c8f6761",
-            },
+def downloaded() -> list[CatalogueEntry]:
+    """Return the data sets that are downloaded."""
+    return [
+        CatalogueEntry(
+            name="sst",
+            format="trees",
+            description="Stanford Sentiment Treebank, 8,544 / 1,101 / 2,210 trees, labels 0..4",
+            home="https://nlp.stanford.edu/sentiment",
+            licence="none stated; made public for research",
+            source=Source(
+                url="https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip",
+                sha256="5c613a4f673fc74097d523a2c83f38e0cc462984d847b82c7aaf36b01cbbbfcc",
+                folder="trees",
+                files={
+                    "train.txt": "e2f3f41b0b1e6d4dddc0effe3bfc2d27ed8928079aa9a03d652311614fc5feb7",
+                    "dev.txt": "0e9336aed6e4730e19f58d00a77b3f0297efdb755f7b5e598c98a05e3f97ea40",
+                    "test.txt": "6e54806dee95cf80cd918e7dfb3f6770f6df24bf826f289a4d1f709e1c8f6761",
+                },
+            ),
         ),
-    ),
-    CatalogueEntry(
-        name="ptb",
-        format="text",
-        description="Penn Treebank text (Mikolov's version), 42,068 / 3,370 / 3,761 sentences",
-        home="http://www.fit.vutbr.cz/~imikolov/rnnlm",
-        licence="LDC User Agreement; passed around for research, not open",
-        source=Source(
-            url="http://www.fit.vutbr.cz/~imikolov/rnnlm/simple-examples.tgz",
-            sha256=None,
-            folder="simple-examples/data",
-            files={
-                "ptb.train.txt": (
-                    "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf"
-                ),
-                "ptb.valid.txt": (
-                    "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2"
-                ),
-                "ptb.test.txt": (
-                    "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0"
-                ),
-            },
+        CatalogueEntry(
+            name="ptb",
+            format="text",
+            description="Penn Treebank text (Mikolov's version), 42,068 / 3,370 / 3,761 sentences",
+            home="http://www.fit.vutbr.cz/~imikolov/rnnlm",
+            licence="LDC User Agreement; passed around for research, not open",
+            source=Source(
+                url="http://www.fit.vutbr.cz/~imikolov/rnnlm/simple-examples.tgz",
+                sha256=None,
+                folder="simple-examples/data",
+                files={
+                    "ptb.train.txt": (
+                        "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf"
+                    ),
+                    "ptb.valid.txt": (
+                        "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2"
+                    ),
+                    "ptb.test.txt": (
+                        "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0"
+                    ),
+                },
+            ),
         ),
-    ),
-]
+    ]
 
 
 def fetch(name: str) -> Path:
@@ -146,7 +148,7 @@ def fetch(name: str) -> Path:
     Raises: UsageError, when there is no such entry; DataError, when there is no network, the
         checksum is wrong, or the cache folder cannot be written; the text says what to do.
     """
-    entries = {entry.name: entry for entry in DOWNLOADED}
+    entries = {entry.name: entry for entry in downloaded()}
     if name not in entries:
         raise UsageError.at(
             "data fetch",

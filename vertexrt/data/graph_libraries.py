@@ -214,6 +214,8 @@ def _stored(
     where: str, stores: Mapping[Any, Any], names: Sequence[str]
 ) -> dict[Any, dict[str, Any]]:
     """Return of some attributes those that each store has. Raises: PullError, if none has one."""
+    if not names:  # then a store need not say what it has
+        return {owner: {} for owner in stores}
     known = {
         owner: {*(store.keys() if callable(store.keys) else store.keys)}
         for owner, store in stores.items()

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from vertexrt.data import generated, readers
 from vertexrt.data.dataset import Dataset, Vocabulary
-from vertexrt.data.download import DOWNLOADED, CatalogueEntry, fetch
+from vertexrt.data.download import CatalogueEntry, downloaded, fetch
 from vertexrt.data.files import (
     WHOLE,
     AnyPath,
@@ -268,7 +268,7 @@ def catalogue(format: str | None = None) -> list[CatalogueEntry]:
         for row in FORMATS.values()
         if not row.reader
     ]
-    return [entry for entry in (*made, *DOWNLOADED) if format in (None, entry.format)]
+    return [entry for entry in (*made, *downloaded()) if format in (None, entry.format)]
 
 
 class LoadOptions(TypedDict, total=False):

@@ -349,7 +349,8 @@ def _form_text(form: tuple[Any, tuple[int, ...], bool]) -> str:
 
 def _own_table(given: Any) -> Array:
     """Return a read-only table: a copy, or one that was made before of the same."""
-    held, array = _copies.get(id(given)), read_array(given)
+    held = _copies.get(id(given))
+    array = None if held is None else read_array(given)  # else it is read once, below
     if held is not None and isinstance(array, np.ndarray):
         bits = f"i{held.dtype.itemsize}"  # a NaN equals itself
         same = (array.dtype, array.shape) == (held.dtype, held.shape)
