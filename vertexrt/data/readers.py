@@ -27,7 +27,7 @@ from vertexrt.data.edges import chain, ends, pairs, ptr_of, same, stacked, typed
 from vertexrt.data.files import WORD, AnyPath, Source, read_file
 from vertexrt.data.records import Examples, Fields, ReadOptions, Values, collect, wrong
 from vertexrt.errors import DataError, UsageError, nearest
-from vertexrt.graph import GraphBatch, InputGraph, parse_brackets
+from vertexrt.graph import GraphBatch, parse_brackets
 
 IntArray = npt.NDArray[np.integer]
 Vocabularies = Mapping[str, Vocabulary]
@@ -516,20 +516,19 @@ def pyramids(trees: GraphBatch) -> GraphBatch:
         trees: with pulls "word" (leaves, from left to right) and "label" (roots).
     Returns: pulls "word" (lowest level) and "label" (apex), int32.
     """
-    graphs = []
-    for tree in trees:
-        word, label = (np.asarray(tree.pulls[name]) for name in ("word", "label"))
-        word = word[word >= 0]
-        children: list[list[int]] = [[] for _ in word]
-        for level in range(len(word) - 1, 0, -1):
-            first = len(children) - level - 1  # of the level below
-            children += [[k, k + 1] for k in range(first, first + level)]
-        above = np.full(len(children), -1, np.int32)
-        pulls = {"word": above.copy(), "label": above}
-        pulls["word"][: len(word)] = word
-        pulls["label"][-1] = label[-1]
-        graphs.append(InputGraph.from_children(children, pulls))
-    return GraphBatch.from_graphs(graphs)
+    word, label = (np.asarray(trees.pulls[name]) for name in ("word", "label"))
+    lengths = np.bincount(trees.graph_of[word >= 0], minlength=trees.num_graphs)
+    graph_ptr = ptr_of(lengths * (lengths + 1) // 2)
+    # The vertices of each level of each graph; a level begins where a graph does, or above another.
+    levels = np.concatenate([np.arange(n, 0, -1) for n in lengths])
+    lowest = np.repeat(np.isin(ptr_of(levels)[:-1], graph_ptr), levels)
+    # Vertex i of a level reads vertex i of the one below, which has one vertex more.
+    left = (np.arange(len(lowest)) - np.repeat(levels + 1, levels))[~lowest]
+    pulled = {name: np.full(len(lowest), -1, np.int32) for name in ("word", "label")}
+    pulled["word"][lowest] = word[word >= 0]
+    pulled["label"][graph_ptr[1:] - 1] = label[trees.graph_ptr[1:] - 1]
+    child = np.stack([left, left + 1], axis=1).ravel()
+    return GraphBatch.from_arrays(graph_ptr, ptr_of(np.where(lowest, 0, 2)), child, pulled)
 
 
 def sentences(
