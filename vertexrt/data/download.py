@@ -26,9 +26,8 @@ _CHUNK_BYTES = 1 << 20
 _LARGEST_ARCHIVE = 1 << 30  # bytes; those of the catalogue have at most 40 MB
 _LARGEST_FILE = 256 << 20  # bytes, unpacked
 
-# What the standard library raises for an archive that is damaged (ValueError: its text fields,
-# KeyError: a link to nothing), is encrypted (RuntimeError) or packed in a way that it does not
-# know (NotImplementedError).
+# What the standard library raises for an archive that is damaged (ValueError: its text fields), is
+# encrypted (RuntimeError) or packed in a way that it does not know (NotImplementedError).
 _DAMAGED = (
     tarfile.TarError,
     zipfile.BadZipFile,
@@ -36,7 +35,6 @@ _DAMAGED = (
     lzma.LZMAError,
     struct.error,
     EOFError,
-    KeyError,
     NotImplementedError,
     OSError,
     RuntimeError,
@@ -213,14 +211,11 @@ def _unpack(where: str, source: Source, archive: Path, to: Path) -> dict[str, st
     try:
         packed: Any
         with zipfile.ZipFile(archive) if zipped else tarfile.open(archive) as packed:
-            for path in packed.namelist() if zipped else packed.getnames():
-                member = path.removeprefix("./")
-                if member not in wanted:
-                    continue
-                file = packed.open(path) if zipped else packed.extractfile(path)
-                if file is not None:  # so there is something to extract
+            for info in packed.infolist() if zipped else packed:
+                member = (info.filename if zipped else info.name).removeprefix("./")
+                if member in wanted and (zipped or info.isfile()):  # no link, and no folder
                     target = wanted.pop(member)
-                    with file:
+                    with packed.open(info) if zipped else packed.extractfile(info) as file:
                         digests[member] = _copy(file, target, _LARGEST_FILE, f"{target.name} has ")
     except _DAMAGED as error:
         raise _not_the_archive(where, source, f"no archive that can be read ({error})") from error
