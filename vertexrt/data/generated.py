@@ -26,7 +26,7 @@ from random import Random
 import numpy as np
 
 from vertexrt.data.dataset import UNKNOWN, Vocabulary
-from vertexrt.data.edges import pairs, same, stacked
+from vertexrt.data.edges import pairs, ptr_of, same, stacked
 from vertexrt.graph import GraphBatch, InputGraph, Rows
 
 SYLLABLES = "ba ko mi ren dal tor ves lin gar po shi um el fa ner qui ra sto vel"
@@ -302,7 +302,9 @@ def circuit_graph(kinds: list[str], below: list[list[int]], targets: np.ndarray)
     """
     order = sorted(range(len(kinds)), key=lambda signal: KINDS.index(kinds[signal]))
     place = {signal: at for at, signal in enumerate(order)}  # in the type `reverse`
-    number = [kinds[:signal].count(kind) for signal, kind in enumerate(kinds)]
+    sizes = {kind: kinds.count(kind) for kind in KINDS}
+    first = dict(zip(KINDS, ptr_of(np.array([*sizes.values()])).tolist(), strict=False))
+    number = [place[signal] - first[kind] for signal, kind in enumerate(kinds)]
     edges = {relation: list[tuple[int, int]]() for relation in _RELATIONS}
     for signal in order:
         kind = kinds[signal]
@@ -310,8 +312,8 @@ def circuit_graph(kinds: list[str], below: list[list[int]], targets: np.ndarray)
         for child in below[signal]:
             edges[kinds[child], "reads", kind].append((number[child], number[signal]))
             edges["reverse", "readers", "reverse"].append((place[signal], place[child]))
-    sizes = {kind: kinds.count(kind) for kind in KINDS} | {"reverse": len(kinds)}
     target = {"target": Rows(targets[order, None].astype(np.float32))}
+    sizes["reverse"] = len(kinds)
     return InputGraph.from_types(sizes, edges, {"reverse": target})
 
 

@@ -209,13 +209,14 @@ FORMATS = {
             "circuits",
             "",
             generated.circuits,
-            made="300 / 60 / 60 circuits of AND gates and inverters; targets are probabilities",
+            made="300 / 60 / 60 circuits of 5 inputs and 16 gates, AND gates and inverters;"
+            " targets are probabilities",
         ),
         DataFormat(
             "tree-fc",
             "",
             generated.complete_trees,
-            made="complete binary trees, words at the leaves and a target at the root",
+            made="512 / 64 / 64 complete binary trees, words at the leaves, a target at the root",
         ),
         DataFormat(
             "json-lines",
@@ -360,6 +361,8 @@ def load(
     ids: dict[str, tuple[Any, ...]] = {}
     about = f"{row.made}, seed {seed}"
     if not row.endings:
+        said = {**(row.make.__kwdefaults__ or {}), **given}
+        about += "".join(f", {option} {value}" for option, value in said.items() if value)
         found, known = row.make(seed, **given)
     else:
         sources: Mapping[str, Source]
@@ -376,7 +379,11 @@ def load(
             if format == "text":
                 floors = [f"{texts[split].perplexity:.2f} on {split}" for split in OF_FILES]
                 about += f"; its own perplexity is {' and '.join(floors)}"
-            sources = {split: Text(f"generated {split} {format}", texts[split]) for split in splits}
+            sources = {
+                split: Text(f"generated {split} {format}", texts[split])
+                for split in SPLITS
+                if split in splits
+            }
         else:
             sources, shares = _files_of(row, path, splits, named)
             about = f"{row.what} from {path if row.reader else row.folder(path)}"

@@ -278,9 +278,14 @@ def read_conllu(
     Raises: DataError or GraphError, with file and line, when a line has not ten columns, the words
         of a sentence are not numbered 1, 2, ..., a head is none of them, or heads form a cycle.
     """
-    given: Any = pulls
-    named = [name for name, ours in (options.get("names") or {}).items() if ours]
-    asked = [*map(str, given), *named] if isinstance(given, list | tuple) else [str(given)]
+    if not isinstance(pulls, list | tuple):
+        raise UsageError.at(
+            "read_conllu",
+            f"pulls={pulls!r:.60}",
+            f"expected a list of {', '.join(_PULLED)}",
+            "correct it",
+        )
+    asked = [*pulls, *(name for name, ours in (options.get("names") or {}).items() if ours)]
     for name in asked:
         if name not in _PULLED:
             raise UsageError.at(

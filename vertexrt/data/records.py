@@ -53,7 +53,8 @@ Key = tuple[str, str, str]  # of a relation: child type, relation, parent type
 _NUMBERS: dict[type, re.Pattern[str]] = {
     int: re.compile("[0-9]{1,20}"),
     float: re.compile(
-        r"\s*[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?|nan|inf|infinity)\s*", re.IGNORECASE
+        r"\s*[+-]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?|nan|inf|infinity)\s*",
+        re.IGNORECASE | re.ASCII,  # no other letter is an i
     ),
 }
 
