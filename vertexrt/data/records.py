@@ -651,8 +651,11 @@ def _typed(batch: GraphBatch, values: Values, of_edges: Values) -> Iterable[Fiel
             record["types"][name] = len(several)
             if pulls := picked(values, owner, several):
                 record["pulls"][name] = pulls
+        edges: dict[Any, list[int]] = {key: [] for key in (*found, None)}
+        for edge in range(child_ptr[first], child_ptr[end]):
+            edges[keys[edge]].append(edge)
         for key in found:
-            several = [k for k in range(child_ptr[first], child_ptr[end]) if keys[k] == key]
+            several = edges[key]
             relation = {
                 "child": types.names[key[0]],
                 "relation": types.relations[key[1]],
