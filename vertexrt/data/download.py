@@ -1,4 +1,4 @@
-"""The data sets that are downloaded: where they live; once, checked, into the cache folder."""
+"""Download a data set once, check it, and keep it in the cache folder; and where each comes from."""
 
 import hashlib
 import http.client

@@ -11,7 +11,8 @@
     )
 
 Each function returns int32 [E, 2]. The children of a parent come in rising order; in `rounds` as
-they are given.
+they are given. Functions that `__all__` does not list are of readers: they build many graphs of
+several vertex types at once.
 Raises: GraphError, for what are no whole numbers from 0 on, or no pairs.
 """
 

@@ -20,7 +20,7 @@ class Text(NamedTuple):
     text: str
 
 
-Source = AnyPath | Text
+TextSource = AnyPath | Text
 STEMS = {"train": ("train",), "dev": ("dev", "valid"), "test": ("test",)}  # of names of files
 WHOLE = "all"  # the split of a file that is not divided
 LARGEST_TEXT = 1 << 30  # bytes; what is packed may be a thousand times as large as its file
@@ -101,7 +101,7 @@ def split_files(path: Path, endings: Sequence[str], splits: Sequence[str]) -> di
     return files
 
 
-def read_file(path: Source) -> Text:
+def read_file(path: TextSource) -> Text:
     """Return a text with its name; see `expanded` and `read_text`."""
     if isinstance(path, Text):
         return path

@@ -208,7 +208,7 @@ def logic(seed: int, *, layers: int | None = None) -> Made:
     """Make logic circuits: the label of each vertex is its value.
 
     A vertex is a constant, or a gate over one or two earlier vertices, each of which may be read by
-    many. Whoever reads only its own kind of gate cannot know its value. Pulls "word" (what a vertex
+    many. A model that reads a vertex alone cannot know its value. Pulls "word" (what a vertex
     is) and "label" (0 or 1), of every vertex.
 
     Args:

@@ -16,8 +16,8 @@ from vertexrt.data.download import CatalogueEntry, downloaded, fetch
 from vertexrt.data.files import (
     WHOLE,
     AnyPath,
-    Source,
     Text,
+    TextSource,
     expanded,
     files_of,
     read_text,
@@ -365,7 +365,7 @@ def load(
         about += "".join(f", {option} {value}" for option, value in said.items() if value)
         found, known = row.make(seed, **given)
     else:
-        sources: Mapping[str, Source]
+        sources: Mapping[str, TextSource]
         if path is None:
             if named:
                 raise UsageError.at(

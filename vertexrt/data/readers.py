@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from vertexrt.data.dataset import END, UNKNOWN, Vocabulary
 from vertexrt.data.edges import chain, ends, pairs, ptr_of, same, stacked, typed_batch
-from vertexrt.data.files import WORD, AnyPath, Source, read_file
+from vertexrt.data.files import WORD, AnyPath, TextSource, read_file
 from vertexrt.data.records import Examples, Fields, ReadOptions, Values, collect, wrong
 from vertexrt.errors import DataError, UsageError, nearest
 from vertexrt.graph import GraphBatch, parse_brackets
@@ -469,7 +469,7 @@ def read_table(
 
 
 def sentiment(
-    path: Source,
+    path: TextSource,
     vocabularies: Vocabularies | None = None,
     *,
     binary: bool = False,
@@ -537,7 +537,7 @@ def pyramids(trees: GraphBatch) -> GraphBatch:
 
 
 def sentences(
-    path: Source,
+    path: TextSource,
     vocabularies: Vocabularies | None = None,
     *,
     pieces: int | None = None,
@@ -606,7 +606,7 @@ def sentences(
 
 
 def tagged(
-    path: Source,
+    path: TextSource,
     vocabularies: Vocabularies | None = None,
     *,
     crf: bool = False,
@@ -682,7 +682,7 @@ def tagged(
 
 
 def translation(
-    path: Source, vocabularies: Vocabularies | None = None, *, min_count: int = 1
+    path: TextSource, vocabularies: Vocabularies | None = None, *, min_count: int = 1
 ) -> Examples:
     """Read `source<TAB>target` a line, words between spaces, for a `Seq2Seq`.
 
