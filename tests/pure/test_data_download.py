@@ -212,6 +212,17 @@ def test_archive_without_the_files(publish: Publish) -> None:
         fetch("tiny")
 
 
+def test_a_link_in_an_archive_is_no_file(publish: Publish) -> None:
+    data, link = io.BytesIO(), tarfile.TarInfo("trees/train.txt")
+    link.type, link.linkname = tarfile.SYMTYPE, "readme"
+    with tarfile.open(fileobj=data, mode="w") as archive:
+        archive.addfile(link)
+        archive.addfile(tarfile.TarInfo("readme"))
+    publish(data.getvalue(), "a.tgz")
+    with pytest.raises(DataError, match=r"an archive without trees/train\.txt,"):
+        fetch("tiny")
+
+
 def test_cache_that_cannot_be_written(publish: Publish, cache: Path) -> None:
     publish(zipped(FILES))
     cache.mkdir()

@@ -129,7 +129,7 @@ def test_treebank_is_written_and_read(tmp_path: Path) -> None:
     for split, text in generate_treebank(3).items():
         (tmp_path / f"{split}.txt").write_text(text, encoding="utf-8", newline="\n")
     written = load(tmp_path, format="trees")
-    made = load("generated", format="trees", seed=3)
+    made = load("generated", format="trees", seed=3, splits=("test", "train", "dev"))
     for split, batch in made.splits.items():
         again = written.splits[split]
         for name in ("graph_ptr", "child_ptr", "child"):
@@ -191,6 +191,7 @@ def test_a_sentence_has_one_derivation() -> None:
 def test_tree_fc() -> None:
     data = load("generated", format="tree-fc", leaves=8, seed=5)
     train = data.splits["train"]
+    assert data.description.endswith("seed 5, leaves 8")
     assert train.num_graphs == 512
     assert set(train.sizes().tolist()) == {15}
     word_pull, target = np.asarray(train.pulls["word"]), train.pulls["target"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -273,8 +274,20 @@ def test_sentences_of_conllu_that_run_together(tmp_path: Path) -> None:
 
 
 def test_pulls_that_conllu_does_not_have(tmp_path: Path) -> None:
-    text = text_of(VertexrtError, lambda: vrt.data.read_conllu(tmp_path / "x", ["head"]))
-    assert "no column 'head'; the columns are form, lemma" in text
+    pulls: Any
+    for pulls, expected in (
+        (["head"], "no column 'head'; the columns are form, lemma"),
+        ("form", "pulls='form'; expected a list of form, lemma"),
+    ):
+        assert expected in text_of(
+            VertexrtError, partial(vrt.data.read_conllu, tmp_path / "x", pulls)
+        )
+
+
+def test_no_other_letter_is_an_i_of_inf(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("text,y\na,\u0131nf\n", encoding="utf-8")
+    data = vrt.data.load(tmp_path / "x.csv", format="table", splits=("all",))
+    assert "\u0131nf" in data.vocabularies["y"].words
 
 
 def test_compressed_sentiment_trees(tmp_path: Path) -> None:

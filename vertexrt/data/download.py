@@ -1,4 +1,4 @@
-"""Download a data set once, check it, and keep it in the cache folder; and where each comes from."""
+"""Where data sets come from; each is downloaded once, checked, and kept in the cache folder."""
 
 import hashlib
 import http.client
