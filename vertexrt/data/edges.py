@@ -135,10 +135,12 @@ def _count(given: object) -> int:
 
 
 def _sizes(lengths: Any) -> npt.NDArray[np.int64]:
-    several = [lengths] if np.ndim(lengths) == 0 else lengths
-    for size in {*several} if np.ndim(several) == 1 else several:  # each length is checked once
+    axes = np.ndim(lengths)
+    listed = lengths.tolist() if isinstance(lengths, np.ndarray) else lengths
+    several = listed if axes else [listed]
+    for size in {*several} if axes == 1 else several:  # each length is checked once
         _count(size)
-    return np.array(several, np.int64)
+    return np.array(lengths, np.int64).reshape(-1)
 
 
 def pairs(child: npt.NDArray[Any], parent: npt.NDArray[Any]) -> Pairs:

@@ -203,14 +203,15 @@ FORMATS = {
             "logic",
             "",
             generated.logic,
-            made="400 / 100 / 100 logic circuits of 4 constants and 12 gates; labels are values",
+            made=f"400 / 100 / 100 logic circuits of {generated.LOGIC_INPUTS} constants and"
+            f" {generated.LOGIC_GATES} gates; labels are values",
         ),
         DataFormat(
             "circuits",
             "",
             generated.circuits,
-            made="300 / 60 / 60 circuits of 5 inputs and 16 gates, AND gates and inverters;"
-            " targets are probabilities",
+            made=f"300 / 60 / 60 circuits of {generated.INPUTS} inputs and {generated.GATES} gates,"
+            " AND gates and inverters; targets are probabilities",
         ),
         DataFormat(
             "tree-fc",

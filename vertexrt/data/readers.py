@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
-import numpy.typing as npt
 
 from vertexrt.data.dataset import END, UNKNOWN, Vocabulary
 from vertexrt.data.edges import chain, ends, pairs, ptr_of, same, stacked, typed_batch
@@ -29,7 +28,6 @@ from vertexrt.data.records import Examples, Fields, ReadOptions, Values, collect
 from vertexrt.errors import DataError, UsageError, nearest
 from vertexrt.graph import GraphBatch, parse_brackets
 
-IntArray = npt.NDArray[np.integer]
 Vocabularies = Mapping[str, Vocabulary]
 
 OF_COLUMNS = (".conll", ".bio", ".iob2")  # names of files with a word a line end so

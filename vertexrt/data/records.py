@@ -422,14 +422,12 @@ class _Columns:
                 "correct it",
             )
 
-        first: dict[type, int] = {}  # value of each type
-        for at in present:
-            first.setdefault(type(values[at]), at)
         kinds = frozenset[type]()
-        for kind, at in first.items():
+        for kind in dict.fromkeys(type(values[at]) for at in present):
             wanted = f"{_FORMS[kinds]} as before" if kinds else "a word or a number"
             kinds |= {kind}
             if kinds not in _FORMS:
+                at = next(at for at in present if type(values[at]) is kind)
                 refuse(at, f"expected {wanted}")
         form = _FORMS[kinds]
         if form == "words":
