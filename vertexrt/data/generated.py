@@ -331,16 +331,17 @@ def complete_trees(seed: int, *, leaves: int = 256) -> Made:
         al., ATC 2018), where only the speed is of interest; the target is ours.
     """
     vocabulary = Vocabulary((UNKNOWN, *(f"w{n}" for n in range(1, 101))))
-    InputGraph.complete_tree(leaves)  # refuses other numbers
+    one = GraphBatch.from_graphs([InputGraph.complete_tree(leaves)])
     rng = np.random.default_rng(seed)
     scores = rng.standard_normal(len(vocabulary))
-
-    def tree() -> InputGraph:
-        word, target = np.full((2, 2 * leaves - 1), -1)
-        word[:leaves] = rng.integers(1, len(vocabulary), leaves)
-        target[-1] = 0  # at the root
-        score = scores[word[:leaves]].sum() / np.sqrt(leaves)
-        pulls = {"word": word, "target": Rows(np.array([[score]], np.float32), target)}
-        return InputGraph.complete_tree(leaves, pulls=pulls)
-
-    return _drawn(tree, train=512, dev=64, test=64), {"word": vocabulary}
+    splits = {}
+    for split, count in {"train": 512, "dev": 64, "test": 64}.items():
+        shape = one.take(np.zeros(count, np.int32))
+        word = np.full((count, one.num_vertices), -1, np.int32)
+        word[:, :leaves] = rng.integers(1, len(vocabulary), (count, leaves))
+        target = scores[word[:, :leaves]].sum(axis=1, keepdims=True) / np.sqrt(leaves)
+        at_root = np.full(shape.num_vertices, -1, np.int32)
+        at_root[shape.graph_ptr[1:] - 1] = np.arange(count)
+        pulls = {"word": word.ravel(), "target": Rows(target.astype(np.float32), at_root)}
+        splits[split] = GraphBatch.from_arrays(shape.graph_ptr, shape.child_ptr, shape.child, pulls)
+    return splits, {"word": vocabulary}

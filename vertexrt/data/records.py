@@ -257,7 +257,7 @@ def _add(
                 "correct the number",
             )
     relations: dict[Key, Any] = {("", "", ""): record}
-    pairs = record.get("edges", [])
+    pairs: Any = record.get("edges", [])
     if typed:
         relations = _relations(record.get("relations", []))
         graph = InputGraph.from_types(
@@ -268,12 +268,15 @@ def _add(
         graph = InputGraph.from_edges(given, pairs)
     else:
         graph = (InputGraph.chain if structure == "chain" else InputGraph.from_children)(given)
-        slots = np.diff(graph.child_ptr)
-        pairs = np.repeat(np.arange(len(slots)), slots)[:, None].repeat(2, axis=1)
+        pairs = range(graph.num_edges)  # in the order of their parents
     sizes = given if typed else {"": graph.num_vertices}
     start = dict(zip(sizes, np.cumsum([vertices.count, *sizes.values()]), strict=False))
+    # The order of edges in a graph matters where they have values.
+    valued = any(each.get("edge_pulls") for each in relations.values())
+    ordered = isinstance(pairs, range) or not valued
     for key, relation in relations.items():
-        parent = np.reshape(relation["pairs"] if typed else pairs, (-1, 2))[:, 1]
+        own = relation["pairs"] if typed else pairs
+        parent = np.zeros(len(own), np.int64) if ordered else np.reshape(own, (-1, 2))[:, 1]
         parents.append(parent + start[key[2]])
         owner = f" of {key}" if typed else ""
         edges.add(number, owner, len(parent), relation.get("edge_pulls", {}))
