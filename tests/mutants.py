@@ -63,8 +63,8 @@ for kind, pairs in WORDS.items():
 DEVICE_CALL = re.compile(r"(?m)^[ ]+(?:asm volatile|[\w:]+(?:<[^;{}()]*>)?)\([^;{}]*\);")
 DEVICE_HIDDEN = re.compile(r'(?s)"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/|#include[^\n]*')
 DROPPED = (ast.Raise, ast.Continue, ast.Break, ast.Delete, ast.AugAssign)
-# What decides what the cache holds: such a mutant starts with an empty one.
-OF_CACHES = re.compile(r"vertexrt/(cache/|native/|plain_files|kernels/cuda/compile)")
+# What writes or reads the cache: such a mutant starts with an empty one.
+OF_CACHES = re.compile(r"vertexrt/(cache/|native/|.*/(compile|choose|choose_products|plain_files)\.)")
 UNBUILT = "does not compile"
 LIMITED = ("prlimit", f"--as={12 << 30}", "timeout", "--signal=KILL")  # bytes, seconds
 SECONDS = 60.0  # of tests for a mutant, at most, as they were recorded
