@@ -64,7 +64,9 @@ DEVICE_CALL = re.compile(r"(?m)^[ ]+(?:asm volatile|[\w:]+(?:<[^;{}()]*>)?)\([^;
 DEVICE_HIDDEN = re.compile(r'(?s)"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/|#include[^\n]*')
 DROPPED = (ast.Raise, ast.Continue, ast.Break, ast.Delete, ast.AugAssign)
 # What writes or reads the cache: such a mutant starts with an empty one.
-OF_CACHES = re.compile(r"vertexrt/(cache/|native/|.*/(compile|choose|choose_products|plain_files)\.)")
+OF_CACHES = re.compile(
+    r"vertexrt/(cache/|native/|plain_files|engine/choose|kernels/(cpu/choose|cuda/compile))"
+)
 UNBUILT = "does not compile"
 LIMITED = ("prlimit", f"--as={12 << 30}", "timeout", "--signal=KILL")  # bytes, seconds
 SECONDS = 60.0  # of tests for a mutant, at most, as they were recorded
@@ -275,9 +277,10 @@ def summary(found: Sequence[dict[str, Any]]) -> Iterator[str]:
     drawn: Counter[str] = Counter()
     caught: Counter[str] = Counter()
     for each in found:
-        for name in (folder(ROOT / each["file"], ROOT / PACKAGE), "all"):
-            drawn[name] += each["caught"] != UNBUILT
-            caught[name] += each["caught"] not in (None, UNBUILT)
+        if each["caught"] != UNBUILT:
+            for name in (folder(ROOT / each["file"], ROOT / PACKAGE), "all"):
+                drawn[name] += 1
+                caught[name] += each["caught"] is not None
     for name, count in drawn.most_common():
         yield f"{name:<24}{caught[name]:>5} of {count:>4} caught"
 
