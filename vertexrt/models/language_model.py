@@ -142,9 +142,7 @@ class LanguageModel(vrt.Model):
         pushed, ends = net(carried.put(batch), outputs=carried.shapes), carried.ends(batch)
         layers = len(ends) // len(batch)
         types = [*(f"layers.{k}" for k in range(layers)), "next"]
-        edges: dict[tuple[str, str, str], list[tuple[int, int]]] = {
-            (below, "below", above): [(0, 0)] for below, above in pairwise(types)
-        }
+        edges = {(below, "below", above): [(0, 0)] for below, above in pairwise(types)}
         edges |= {(layer, "before", layer): [] for layer in types[:-1]}
         # The first step is the last word of a text, with the states that are there before it.
         step = vrt.InputGraph.from_types(dict.fromkeys(types, 1), edges, {})
