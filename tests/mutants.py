@@ -63,8 +63,10 @@ for kind, pairs in WORDS.items():
 DEVICE_CALL = re.compile(r"(?m)^[ ]+(?:asm volatile|[\w:]+(?:<[^;{}()]*>)?)\([^;{}]*\);")
 DEVICE_HIDDEN = re.compile(r'(?s)"(?:\\.|[^"\\\n])*"|//[^\n]*|/\*.*?\*/|#include[^\n]*')
 DROPPED = (ast.Raise, ast.Continue, ast.Break, ast.Delete, ast.AugAssign)
-# What decides what the cache holds: such a mutant starts with an empty one.
-OF_CACHES = re.compile(r"vertexrt/(cache/|native/|plain_files|kernels/cuda/compile)")
+# What writes or reads the cache: such a mutant starts with an empty one.
+OF_CACHES = re.compile(
+    r"vertexrt/(cache/|native/|plain_files|engine/choose|kernels/(cpu/choose|cuda/compile))"
+)
 UNBUILT = "does not compile"
 LIMITED = ("prlimit", f"--as={12 << 30}", "timeout", "--signal=KILL")  # bytes, seconds
 SECONDS = 60.0  # of tests for a mutant, at most, as they were recorded
@@ -72,17 +74,16 @@ SECONDS = 60.0  # of tests for a mutant, at most, as they were recorded
 COMPILER = 'sh -c \'exec g++ --coverage -dumpdir "{}/$$." "$@"\' sh'
 
 Edit = tuple[int, int, str]  # put a text in place of the characters from the first to the second
-
-
 Mutant = tuple[dict[str, Any], str]  # number, file, line and what; the file's text with the fault
 
 
 def copy(place: Path, name: str) -> Path:
-    """Return a checkout of the revision that a folder is named by; make it if there is none."""
+    """Return a checkout of the revision that a folder is named by, without faults of before."""
     made = place / name
     if not made.is_dir():
         subprocess.check_call(["git", "clone", "--quiet", "--shared", ROOT, made])
-        subprocess.check_call(["git", "-C", made, "checkout", "--quiet", "--detach", place.name])
+    restore = ["git", "-C", made, "checkout", "--quiet", "--force", "--detach", place.name]
+    subprocess.check_call(restore)
     return made
 
 
@@ -175,10 +176,8 @@ def record(place: Path, file: str) -> None:
             f"include = {checkout / PACKAGE}/*\npatch = subprocess, _exit, fork\n"
         )
         environ = {"CXX": COMPILER.format(place / "gcov"), "RECORDED_SECONDS": f"{kept}.json"}
-        words = (
-            f"-m coverage run --rcfile {rules} -m pytest -q -n 0 -p tests.mutants {file}".split()
-        )
-        words += ["-W", "ignore::coverage.exceptions.CoverageWarning"]
+        words = ["-m", "coverage", "run", "--rcfile", str(rules), "-m", "pytest", "-q", "-n", "0"]
+        words += ["-p", "tests.mutants", "-W", "ignore::coverage.exceptions.CoverageWarning", file]
         code, text = run(checkout, words, place / "cache", scratch, 3600.0, **environ)
         print(file, text.rstrip().rpartition("\n")[2], flush=True)
         if code not in (0, 1):
@@ -245,34 +244,32 @@ def choose(place: Path, file: str, line: int) -> dict[str, float]:
     return chosen
 
 
-def judge(place: Path, mutant: Mutant) -> dict[str, Any]:
-    """Run the tests of a mutant in the checkout of this thread; return what is written of it."""
+def judge(place: Path, results: Path, mutant: Mutant) -> None:
+    """Run the tests of a mutant in the checkout of this thread, and add a line to the results."""
     told, mutated = mutant
-    number, file, line, _ = told.values()
-    tests, began, caught = choose(place, file, line), time.monotonic(), None
+    number, file, at, _ = told.values()
+    tests, began, caught = choose(place, file, at), time.monotonic(), None
     checkout = copy(place, threading.current_thread().name)
     path = checkout / file
-    original = path.read_bytes()
+    path.write_text(mutated, encoding="utf-8")
+    # Python tells an old file of bytecode by size and seconds: no two mutants have both.
+    os.utime(path, (number + 1, number + 1))
     with tempfile.TemporaryDirectory(dir=place) as scratch:
         cache = Path(scratch, "cache")
         if not OF_CACHES.match(file):
             shutil.copytree(place / "cache", cache, copy_function=os.link)
-        try:
-            path.write_text(mutated, encoding="utf-8")
-            # Python tells an old file of bytecode by size and seconds: no two mutants have both.
-            os.utime(path, (number + 1, number + 1))
-            words = ["-m", "pytest", "-x", "-q", "-n", "0", "--hypothesis-seed=0", *tests]
-            limit = 120.0 + 10.0 * sum(tests.values())
-            code, text = run(checkout, words, cache, scratch, limit) if tests else (0, "")
-        finally:
-            path.write_bytes(original)
+        words = ["-m", "pytest", "-x", "-q", "-n", "0", "--hypothesis-seed=0", *tests]
+        limit = 120.0 + 10.0 * sum(tests.values())
+        code, text = run(checkout, words, cache, scratch, limit) if tests else (0, "")
     if code != 0:
         first = re.search(r"^(?:FAILED|ERROR) (\S+)", text, re.MULTILINE)
         caught = first[1] if first else f"exit code {code}"
         if "a kernel does not compile" in text and file.endswith(DEVICE):
             caught = UNBUILT
     spent = round(time.monotonic() - began, 1)
-    return {**told, "caught": caught, "seconds": spent, "tests": len(tests)}
+    line = json.dumps({**told, "caught": caught, "seconds": spent, "tests": len(tests)})
+    with results.open("a", encoding="utf-8") as out:  # at once, so that no stop loses it
+        out.write(f"{line}\n")
 
 
 def summary(found: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -280,9 +277,10 @@ def summary(found: Sequence[dict[str, Any]]) -> Iterator[str]:
     drawn: Counter[str] = Counter()
     caught: Counter[str] = Counter()
     for each in found:
-        for name in (folder(ROOT / each["file"], ROOT / PACKAGE), "all"):
-            drawn[name] += each["caught"] != UNBUILT
-            caught[name] += each["caught"] not in (None, UNBUILT)
+        if each["caught"] != UNBUILT:
+            for name in (folder(ROOT / each["file"], ROOT / PACKAGE), "all"):
+                drawn[name] += 1
+                caught[name] += each["caught"] is not None
     for name, count in drawn.most_common():
         yield f"{name:<24}{caught[name]:>5} of {count:>4} caught"
 
@@ -313,9 +311,7 @@ def main() -> None:
         done = {json.loads(line)["number"] for line in options.out.open(encoding="utf-8")}
         drawn = draw(checkout, options.count, options.seed)
         left = [each for each in drawn if each[0]["number"] not in done]
-        for told in pool.map(functools.partial(judge, place), left):
-            with options.out.open("a", encoding="utf-8") as out:
-                out.write(f"{json.dumps(told)}\n")
+        list(pool.map(functools.partial(judge, place, options.out), left))
     print(*summary([json.loads(line) for line in options.out.open(encoding="utf-8")]), sep="\n")
 
 

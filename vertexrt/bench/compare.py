@@ -127,10 +127,9 @@ def run(first: str, second: str) -> None:
     timed = [c.change for c in found if c.verdict not in (SAME, OTHER)]
     if timed:
         whole = spread_of(timed)
+        better = f"{whole.median:.2f} times better in the median"
         quartiles = f"quartiles {whole.low:.2f} - {whole.high:.2f}"
-        print(
-            f"all {len(timed)} timings: {whole.median:.2f} times better in the median, {quartiles}"
-        )
+        print(f"all {len(timed)} timings: {better}, {quartiles}")
     for said, times in Counter(c.verdict for c in found).items():
         if said != SAME:
             print(f"{said}: {times} of {len(found)}")

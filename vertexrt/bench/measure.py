@@ -313,7 +313,7 @@ def measure(
 
 
 def within(seconds: float, least: int, most: int) -> Iterator[int]:
-    """Count from 0 until the seconds are over, to `least` also when they are, to `most` at most."""
+    """Count from 0 while there is time: `least` numbers in any case, and `most` at most."""
     end = time.perf_counter() + seconds
     for number in range(most):
         if number >= least and time.perf_counter() >= end:

@@ -8,7 +8,9 @@ from vertexrt.models.taggers import Label, LookedUpWord
 
 
 class Attentive(vrt.VertexFunction):
-    """A GRU of a vertex and of others, by attention: a softmax of `score . h` over them.
+    """What functions have in common that attend to other vertices: a score and a GRU.
+
+    The shares of the attention are a softmax of `score . h` over the vertices of a relation.
 
     Args:
         hidden: elements.
@@ -21,7 +23,7 @@ class Attentive(vrt.VertexFunction):
         self.cell = nn.GRUCell(hidden, hidden)
 
     def attend(self, relation: str) -> Any:
-        """Return the sum of the states in a relation, by their shares."""
+        """Return the sum of h over the vertices of a relation, each times its share."""
         states = self.gather_all(relation).h
         share = vrt.softmax(vrt.sum(self.score * states, axis="elements"), axis="children")
         return vrt.sum(share * states)
@@ -70,7 +72,7 @@ class CircuitInput(vrt.VertexFunction):
 
 
 class Gate(Attentive):
-    """A gate: a GRU of what it reads, with attention. `inputs` name the functions of that later."""
+    """A gate: a GRU of what it reads, with attention; `DeepGate` says which functions that are."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__(hidden)

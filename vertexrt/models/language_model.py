@@ -142,20 +142,17 @@ class LanguageModel(vrt.Model):
         pushed, ends = net(carried.put(batch), outputs=carried.shapes), carried.ends(batch)
         layers = len(ends) // len(batch)
         types = [*(f"layers.{k}" for k in range(layers)), "next"]
-        edges: dict[tuple[str, str, str], list[tuple[int, int]]] = {
-            (below, "below", above): [(0, 0)] for below, above in pairwise(types)
-        }
+        edges = {(below, "below", above): [(0, 0)] for below, above in pairwise(types)}
         edges |= {(layer, "before", layer): [] for layer in types[:-1]}
         # The first step is the last word of a text, with the states that are there before it.
-        steps = vrt.GraphBatch.from_graphs(
-            vrt.InputGraph.from_types(
-                dict.fromkeys(types, 1), edges, {"layers.0": {"word": [word]}}
-            )
-            for word in np.asarray(batch.pulls["word"])[ends[::layers]]
-        )
+        step = vrt.InputGraph.from_types(dict.fromkeys(types, 1), edges, {})
+        steps = vrt.GraphBatch.from_graphs([step] * len(batch))
+        word = np.full(steps.num_vertices, -1)
+        word[steps.of_type("layers.0")] = np.asarray(batch.pulls["word"])[ends[::layers]]
         first = np.repeat(batch.sizes() == layers + 1, layers)[:, None]
         carried.keep(batch, {name: np.where(first, 0, x[ends - 1]) for name, x in pushed.items()})
-        return vrt.Decoder(net, carried.put(steps), num_beams=num_beams)(**options)
+        steps = carried.put(steps.with_pulls({"word": word}))
+        return vrt.Decoder(net, steps, num_beams=num_beams)(**options)
 
 
 class RNNLanguageModel(LanguageModel):

@@ -8,9 +8,10 @@ from vertexrt import nn
 
 
 class TreeClassifier(vrt.VertexFunction):
-    """Compose the state of a vertex of its word and its children's states, and classify it.
+    """What classifiers of trees have in common: words that are looked up, and labels.
 
-    Pulls `word` and `label`; pushes `logits` and `loss`. A subclass writes `combine`.
+    Pulls `word` and `label`; pushes `logits` and `loss`. The `forward` of a subclass composes h of
+    `self.word()` and of the children's states, scatters it, and hands it to `self.classify`.
 
     Args:
         vocab: words; embed: elements of each; classes: labels.
@@ -33,16 +34,13 @@ class TreeClassifier(vrt.VertexFunction):
         self.out = nn.Linear(self.state["h"], classes)
         self.dropout, self.class_weights = dropout, class_weights
 
-    def combine(self, word: Any) -> tuple[Any, ...]:
-        """Return the fields of the state in their order, given the word: zeros where it is none."""
-        raise NotImplementedError
+    def word(self) -> Any:
+        """Return the vector of the word of this vertex: zeros where it has none."""
+        return vrt.random.dropout(vrt.embed(self.embedding, self.pull("word")), self.dropout)
 
-    def forward(self) -> None:
-        """Compute one vertex."""
-        word = vrt.random.dropout(vrt.embed(self.embedding, self.pull("word")), self.dropout)
-        state = dict(zip(self.state, self.combine(word), strict=True))
-        self.scatter(**state)
-        logits = self.push("logits", self.out(vrt.random.dropout(state["h"], self.dropout)))
+    def classify(self, h: Any) -> None:
+        """Push what the label of this vertex is held to be, and the loss."""
+        logits = self.push("logits", self.out(vrt.random.dropout(h, self.dropout)))
         self.push(
             "loss", vrt.losses.cross_entropy(logits, self.pull("label"), weights=self.class_weights)
         )
@@ -72,10 +70,12 @@ class NaryTreeLSTM(TreeClassifier):
         super().__init__(vocab, embed, classes, dropout, class_weights, arity=arity, state=state)
         self.cell = nn.NaryTreeLSTMCell(embed, hidden, arity)
 
-    def combine(self, word: Any) -> tuple[Any, ...]:
-        """Return (h, c)."""
+    def forward(self) -> None:
+        """Compute one vertex."""
         children = [self.gather(k) for k in range(self.arity or 0)]
-        return self.cell(word, [(child.h, child.c) for child in children])
+        h, c = self.cell(self.word(), [(child.h, child.c) for child in children])
+        self.scatter(h=h, c=c)
+        self.classify(h)
 
 
 class ChildSumTreeLSTM(TreeClassifier):
@@ -102,9 +102,11 @@ class ChildSumTreeLSTM(TreeClassifier):
         super().__init__(vocab, embed, classes, dropout, class_weights, state=state)
         self.cell = nn.ChildSumTreeLSTMCell(embed, hidden)
 
-    def combine(self, word: Any) -> tuple[Any, ...]:
-        """Return (h, c)."""
-        return self.cell(word, self.gather_all())
+    def forward(self) -> None:
+        """Compute one vertex."""
+        h, c = self.cell(self.word(), self.gather_all())
+        self.scatter(h=h, c=c)
+        self.classify(h)
 
 
 class RvNN(TreeClassifier):
@@ -131,7 +133,9 @@ class RvNN(TreeClassifier):
         super().__init__(vocab, hidden, classes, dropout, class_weights, arity=2, state=state)
         self.compose = nn.Linear(2 * hidden, hidden)
 
-    def combine(self, word: Any) -> tuple[Any, ...]:
-        """Return h alone."""
+    def forward(self) -> None:
+        """Compute one vertex."""
         both = vrt.concat(self.gather(0).h, self.gather(1).h)
-        return (word + self.present(0) * vrt.tanh(self.compose(both)),)
+        h = self.word() + self.present(0) * vrt.tanh(self.compose(both))
+        self.scatter(h=h)
+        self.classify(h)
