@@ -148,21 +148,29 @@ def _start_or_continue(
             run = given.out
 
     def folder_of() -> RunFolder:
+        log = None if given.log is None else ScalarLog()
         if run is not None:
-            return run_folder.existing(run)
+            return run_folder.existing(run)._replace(log=log)
         assert options is not None
-        return run_folder.fresh(given.out, options.title)
+        return run_folder.fresh(given.out, options.title)._replace(log=log)
 
+    def checked(options: RunOptions) -> tuple[TraceFile | None, ProcessGroup]:
+        """Return the timeline that --trace asks for, and the group that shares out minibatches."""
+        shares = group.shared_out(options.shares)
+        if given.trace is None or group.rank > 0:
+            return None, shares
+        return TraceFile(given.trace, options), shares
+
+    if run is None:
+        assert options is not None
+        trace, shares = checked(options)  # before there is a folder
     folder = open_folder(group, folder_of)
     try:
-        if given.log is not None and folder.writes:
-            folder = folder._replace(log=ScalarLog())
         stored = None if run is None else load(folder.last)
         if stored is not None:
             options = resume(given, stored.options, run)
+            trace, shares = checked(options)
         assert options is not None
-        trace = None if given.trace is None or group.rank > 0 else TraceFile(given.trace, options)
-        group = group.shared_out(options.shares)
         session = open_session(options)
         optimizer, decay = make_optimizer(session), options.average
         average = vrt.ExponentialMovingAverage(session.net, decay) if decay else None
@@ -176,7 +184,7 @@ def _start_or_continue(
             done = f"after {state.epoch} epochs and {state.batch} minibatches"
             reporter.line(f"continuing {folder.path} {done}")
         return Training(
-            session, optimizer, average, folder, reporter, interrupt, state, trace, group
+            session, optimizer, average, folder, reporter, interrupt, state, trace, shares
         ).run()
     finally:
         folder.close()
