@@ -236,8 +236,8 @@ class Training:
     def run(self) -> int:
         """Train to the end and say how it went; return the exit code."""
         session, folder, state, reporter = self.session, self.folder, self.state, self.reporter
-        options, splits = session.options, session.dataset.splits
-        sizes = " / ".join(f"{split.num_graphs:,}" for split in splits.values())
+        options, splits = session.options, session.dataset.splits.values()
+        sizes = " / ".join(f"{split.num_graphs:,}" for split in splits)
         shape = "".join(f", {name} {value}" for name, value in options.shape.items())
         configuration = (
             f"{options.title} ({options.task}{shape}) on {session.dataset.name} ({sizes} graphs): "
@@ -275,26 +275,9 @@ class Training:
         named = f"{shlex.quote(options.model)} " if is_own(options.model) else ""
         result = reporter.result
         if complete:
-            if self.out_of_patience():
+            if self._out_of_patience():
                 result(f"stopped early: no better dev value for {state.stale} epochs")
-            judged = find_checkpoint(str(folder.path))
-            session.net.load_state({"parameters": load(judged).judged})
-            if judged == folder.best:
-                best = shown({state.measure: state.best or 0.0})
-                result(f"best dev {best} (epoch {state.best_epoch} of {state.epoch})")
-            # Where there is no test, dev has its classes counted, for their picture alone.
-            judging = ("test", "dev") if session.task.name == "classification" else ("test",)
-            split = next((split for split in judging if split in splits), None)
-            if split and splits[split].num_graphs:
-                found = evaluate(session, split, self.interrupt, group=self.group)
-                complete = found is not None  # else a signal came
-                if found is not None:
-                    if split == "test":
-                        epoch = state.best_epoch or state.epoch
-                        folder.append([found.record(session.task, epoch, "test")])
-                        text = shown(found.values(session.task))
-                        result(f"test of that checkpoint: {text}")
-                    draw_confusion(folder, found, session.dataset.labels, split)
+            complete = self._test()
         if complete:
             result(f"run: {folder.path}")
             own, more = f"--model {named}" if named else "", options.epochs * 2
@@ -307,6 +290,31 @@ class Training:
         reporter.warn(f"{came}; stopped at {where}; checkpoint {folder.last} written")
         reporter.warn(f"continue it: vertexrt train {named}--resume {quoted}")
         return 128 + number
+
+    def _test(self) -> bool:
+        """Evaluate test with the parameters that dev found best; False when interrupted."""
+        session, folder, state = self.session, self.folder, self.state
+        judged = find_checkpoint(str(folder.path))
+        session.net.load_state({"parameters": load(judged).judged})
+        if judged == folder.best:
+            best = shown({state.measure: state.best or 0.0})
+            self.reporter.result(f"best dev {best} (epoch {state.best_epoch} of {state.epoch})")
+        # Where there is no test, dev has its classes counted, for their picture alone.
+        splits = session.dataset.splits
+        judging = ("test", "dev") if session.task.name == "classification" else ("test",)
+        split = next((split for split in judging if split in splits), None)
+        if split is None or not splits[split].num_graphs:
+            return True
+        found = evaluate(session, split, self.interrupt, group=self.group)
+        if found is None:
+            return False
+        if split == "test":
+            epoch = state.best_epoch or state.epoch
+            folder.append([found.record(session.task, epoch, "test")])
+            text = shown(found.values(session.task))
+            self.reporter.result(f"test of that checkpoint: {text}")
+        draw_confusion(folder, found, session.dataset.labels, split)
+        return True
 
     def _train(self) -> bool:
         """Train until the last epoch, or until the dev value no longer improves.
@@ -322,13 +330,13 @@ class Training:
         warm_up(self.session, self.optimizer)
         self.group.barrier()
         self.group.began()
-        while self.state.epoch < self.session.options.epochs and not self.out_of_patience():
+        while self.state.epoch < self.session.options.epochs and not self._out_of_patience():
             if not self._train_epoch() or not self._end_epoch():
                 self._save(self.folder.last)
                 return False
         return True
 
-    def out_of_patience(self) -> bool:
+    def _out_of_patience(self) -> bool:
         """Tell whether the dev value has not improved for `patience` epochs."""
         patience = self.session.options.patience
         return patience > 0 and self.state.stale >= patience
