@@ -53,8 +53,8 @@ FIELDS: list[tuple[str, Any, str]] = [
     ("options.shape.hidden", 10**9, "expected a whole number, 65536 at most"),
     ("options.shape.hidden", True, "hidden is True; expected options by their long names"),
     ("options.shape.hidden", "6", "a dict of 3; expected {'embed': 5, 'hidden': 6"),
-    ("options.shape.depth", [3], "depth is [3]; expected options by their long names"),
-    ("options.shape.depth", "a\0b", "depth is 'a\\x00b'; expected options by their long names"),
+    ("options.shape.depth", [3], "depth is [3]; expected true, false, a finite number or a text"),
+    ("options.shape.depth", "a\0b", "depth is 'a\\x00b'; expected true, false, a finite number or"),
     ("options.shape.depth", 3, "the field 'options.shape.depth' is not known"),
     ("options.shape", {}, "options.shape is a dict of 0; expected {'embed': 128"),
     ("options.model", "tree-lst", "no model is called 'tree-lst'; one of tree-lstm, "),
@@ -100,6 +100,16 @@ def test_a_field_that_is_not_ours(
     owner[name] = value
     parts.write(tmp_path / "last.safetensors")
     assert text in complaint(["train", "--resume", str(tmp_path), "--epochs", "2"], capsys)
+
+
+def test_a_full_path_that_nobody_would_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a\nb").mkdir()
+    monkeypatch.chdir(tmp_path / "a\nb")
+    write_trees(Path("data"))
+    assert train(Path("data"), tmp_path / "run", "--epochs", "1") == 0
+    assert main(["train", "--resume", str(tmp_path / "run"), "--epochs", "2"]) == 0
 
 
 @pytest.mark.parametrize("name", ["options", "state", "random", "data", "vocabularies"])

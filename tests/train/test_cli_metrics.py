@@ -154,6 +154,7 @@ def test_values_for_people() -> None:
     assert shown({"root_accuracy": 0.456}) == "root accuracy 45.60 %"
     assert shown({"perplexity": 123.456}) == "perplexity 123.46"
     assert shown({"loss": 2.5e30}) == "loss 2.500e+30"
+    assert shown({"root_accuracy": math.nan}) == "root accuracy nan %"  # asked for, and not there
     assert shown(Totals(loss=3.0, graphs=2).values(TASKS["loss"])) == "loss 1.5000"
 
 

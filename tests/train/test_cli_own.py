@@ -228,6 +228,10 @@ def test_what_does_not_fit_is_refused(
             "[--task] Tree pushes logits, loss; the task regression reads loss and output;",
         ),
         (
+            [f"{model}:Tree", "--data", trees, "--set", "hidden=3", "--set", "depth=-1e999"],
+            "[--set] got 'depth=-1e999'; expected a finite number;",
+        ),
+        (
             [f"{model}:Tree", "--data", trees, "--set", "hidden=3", "--hidden", "3"],
             "[--set] two values of hidden;",
         ),

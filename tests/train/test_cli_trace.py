@@ -100,6 +100,10 @@ def test_engines_without_processors_are_refused(
     engine: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["train", "tree-lstm", "--engine", engine, "--trace", str(tmp_path / "trace.json")]
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "note.txt").write_text("")
+    assert main([*words, "--out", str(tmp_path / "full")]) == 2  # before the folder is looked at
+    assert "[--trace] the engine is" in capsys.readouterr().err
     assert main([*words, "--out", str(tmp_path / "run")]) == 2
     shown = capsys.readouterr().err
     assert f"[--trace] the engine is {engine}, which has no processors to trace" in shown

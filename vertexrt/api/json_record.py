@@ -167,7 +167,7 @@ class JsonRecord:
     ) -> tuple[Any, ...]:
         """Return a list of `count` values, of one or more where that is 0, each as `read` does."""
         value = self._take(field)
-        if not isinstance(value, list) or len(value) != (count or len(value) or 1):
+        if not isinstance(value, list) or not value or (count and len(value) != count):
             self._refuse(field, value, f"a list of {count or 'one or more'}")
         inner = self._inner({str(n): each for n, each in enumerate(value)}, self._path(field))
         return tuple(read(inner, str(n), *limits) for n in range(len(value)))

@@ -303,11 +303,11 @@ def _evaluated(given: Namespace) -> dict[str, str]:
             bleu = import_module("sacrebleu").corpus_bleu(texts[0], texts[1:], tokenize="none")
             text += f", BLEU {bleu.score:.2f}"
         say(text)
-    confusions = counted(totals)
+    confusions = counted(totals) if given.classes else {}
     if given.classes and not confusions:
         text = f"the task {task.name}, or {split}, has no classes to count"
         raise UsageError.at("--classes", text, "expected a classification", "Leave it out")
-    for title, cells in confusions.items() if given.classes else ():
+    for title, cells in confusions.items():
         named = dataset.labels or range(len(cells))
         columns = named, cells.sum(1), *(each.round(4) for each in scores(cells))
         rows = [tuple(map(str, row)) for row in zip(*columns, strict=True)]
@@ -373,6 +373,7 @@ def open_trained(
     if "threads" in changes:
         changes["processors"] = None  # which may not divide them
     options = replace(options, **changes)
+    spec_of(options)  # a missing file is told before data are read, which may take long
     dataset = load_data(
         options.data,
         format=options.format,
@@ -465,7 +466,9 @@ def known_words(
     numbers, known = graphs.pulls.get("word"), vocabularies.get("word")
     if not isinstance(numbers, np.ndarray) or not isinstance(known, OpenVocabulary):
         return graphs, []
-    closed = replace(graphs, pulls={**graphs.pulls, "word": numbers * (numbers < len(known))})
+    closed = replace(
+        graphs, pulls={**graphs.pulls, "word": np.where(numbers < len(known), numbers, 0)}
+    )
     names = [*known.numbered, None]  # the last for -1
     return closed, [names[number] for number in numbers]
 

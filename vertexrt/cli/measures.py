@@ -120,9 +120,12 @@ def classes_of(label: np.ndarray | Rows | None) -> np.ndarray | None:
 def rows_of(label: np.ndarray | Rows, absent: np.generic) -> np.ndarray:
     """Return the row of each vertex, `absent` where it has none."""
     table, index = parts_of(label)
-    if index is not None:
-        table = np.concatenate([table, np.full((1, *table.shape[1:]), absent)])[index]
-    return np.asarray(table)
+    if index is None:
+        return np.asarray(table)
+    found = np.full((len(index), *table.shape[1:]), absent, np.result_type(table, absent))
+    has = index >= 0
+    found[has] = table[index[has]]
+    return found
 
 
 def entities(
@@ -210,10 +213,11 @@ class Totals:
     def value(self, measure: str) -> float:
         """Return a measure, NaN when nothing was seen that it is made of."""
         sums: Sums = {"loss": self.loss, "graphs": self.graphs, **self.sums}
-        for of, cells in (self.confusion or {}).items():
-            seen = cells.sum(1) + cells.sum(0)[: len(cells)] > 0
-            sums |= {f"{of}_f1": scores(cells)[2][seen].sum(), f"{of}_classes": seen.sum()}
         row = MEASURES[measure]
+        for of, cells in (self.confusion or {}).items():
+            if row.part == f"{of}_f1":
+                seen = cells.sum(1) + cells.sum(0)[: len(cells)] > 0
+                sums |= {f"{of}_f1": scores(cells)[2][seen].sum(), f"{of}_classes": seen.sum()}
         whole = sum(sums.get(name, 0) for name in row.wholes)
         return row.value(sums.get(row.part, 0) / whole) if whole else math.nan
 
@@ -222,14 +226,15 @@ class Totals:
         return self.graphs / self.seconds if self.seconds > 0 else 0.0
 
     def values(self, task: Task) -> dict[str, float]:
-        """Return the loss and the measures of a task."""
-        return {name: self.value(name) for name in ("loss", *task.measures)}
+        """Return the loss and the measures of a task, those that there are."""
+        found = {name: self.value(name) for name in ("loss", *task.measures)}
+        return {name: value for name, value in found.items() if not math.isnan(value)}
 
     def record(self, task: Task, epoch: int, split: str) -> dict[str, Any]:
         """Return the line of metrics.jsonl; a value that is not finite is null."""
-        speed = {"graphs_per_s": self.graphs_per_s(), "seconds": self.seconds}
-        found = (self.values(task) | speed).items()
-        finite = {key: value if math.isfinite(value) else None for key, value in found}
+        found = {name: self.value(name) for name in ("loss", *task.measures)}
+        found |= {"graphs_per_s": self.graphs_per_s(), "seconds": self.seconds}
+        finite = {key: value if math.isfinite(value) else None for key, value in found.items()}
         return {"epoch": epoch, "split": split, **finite}
 
     def require_finite(self, where: str) -> None:
@@ -256,19 +261,22 @@ def in_words(line: Mapping[str, Any], names: Iterable[str], title: str = "") -> 
     found: dict[str, str] = {}
     for name in names:
         value = line.get(name)
-        if value is None or math.isnan(value):
+        if value is None:
             continue
-        form = ".2f" if name == "perplexity" else ".4f"
-        text = f"{value:{form if abs(value) < LONG else '.3e'}}"
         if name.endswith(PER_CENT):
             text = f"{100 * value:.2f} %"
+        elif abs(value) >= LONG:
+            text = f"{value:.3e}"
+        else:
+            text = f"{value:.2f}" if name == "perplexity" else f"{value:.4f}"
         found[title + name.replace("_", " ")] = text
     return found
 
 
 def shown(line: Mapping[str, Any], names: Iterable[str] = ()) -> str:
     """Return measures as a text, all if none are named: `loss 1.2340, root accuracy 45.60 %`."""
-    return ", ".join(map(" ".join, in_words(line, names or line).items()))
+    found = in_words(line, names or line)
+    return ", ".join(f"{name} {text}" for name, text in found.items())
 
 
 def table_of(rows: Sequence[Mapping[str, str]]) -> str:
@@ -303,8 +311,10 @@ def better(measure: str, new: tuple[float, float], old: tuple[float | None, floa
         new, old: the value and the loss, None at first; of equal values the lower loss is better.
     """
     (value, loss), (best, lowest) = new, old
-    if not math.isfinite(value) or best is None or lowest is None:
-        return math.isfinite(value)
+    if not math.isfinite(value):
+        return False
+    if best is None or lowest is None:
+        return True
     if value == best:
         return loss < lowest
     return value > best if MEASURES[measure].larger else value < best

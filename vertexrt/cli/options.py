@@ -10,7 +10,6 @@ Nothing heavy is imported, so that `--help` and a mistyped flag answer at once.
 """
 
 import argparse
-import json
 import math
 import os
 import re
@@ -99,8 +98,7 @@ CONFIG_NAME = "config.json"  # of the options in a run folder
 _WHOLE = re.compile(r"[0-9]{1,20}")
 _REAL = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,5})?")
 LONGEST_REAL = 64  # characters
-_WEIGHT = rf"(?=[^,]{{1,{LONGEST_REAL}}}(?:,|$)){_REAL.pattern}"
-_WEIGHTS = re.compile(rf"balanced|(?:balanced:)?{_WEIGHT}(?:,{_WEIGHT})*")
+MOST_BITS = 1023  # of a whole number in a file: a float holds it, and Python writes it
 _NAME = re.compile(r"[^\W\d]\w*")  # of an argument
 _HALF_OF_A_PAIR = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # surrogates that no path has
 LONGEST_PATH = 4095  # bytes; what systems take
@@ -176,7 +174,9 @@ class ClassWeights(Values):
 
     def read(self, flag: str, text: str) -> str:
         """Return the text."""
-        if _WEIGHTS.fullmatch(text) is None:
+        parts = text.removeprefix("balanced:").split(",")
+        numbers = all(len(part) <= LONGEST_REAL and _REAL.fullmatch(part) for part in parts)
+        if text != "balanced" and not numbers:
             _refuse_value(flag, text, "balanced, or a number for each class: 1,2.5,1")
         return text
 
@@ -211,7 +211,11 @@ class SettingValue(Values):
         digits = value.removeprefix("-")
         if _WHOLE.fullmatch(digits):
             return name, int(value)
-        return name, float(value) if _REAL.fullmatch(digits) else value
+        if _REAL.fullmatch(digits) is None:
+            return name, value
+        if math.isinf(float(value)):
+            _refuse_value(flag, text, "a finite number")
+        return name, float(value)
 
 
 @dataclass(frozen=True)
@@ -803,9 +807,8 @@ def _fill(options: argparse.Namespace) -> None:
     where = options.config
     try:
         text = read_plain(Path(where)).decode()
-        # TOML has dates, and numbers without end.
-        found = parse_json(text if where.endswith(".json") else json.dumps(tomllib.loads(text)))
-    except (OSError, TypeError, ValueError, RecursionError) as error:
+        found = parse_json(text) if where.endswith(".json") else tomllib.loads(text)
+    except (OSError, ValueError, RecursionError) as error:  # of both parsers the last two
         raise _no_options(where, getattr(error, "strerror", None) or str(error)) from error
     _require(where, "it", found, dict)
     stored = options_in(found, where)
@@ -820,16 +823,17 @@ def _fill(options: argparse.Namespace) -> None:
             setattr(options, name, getattr(stored, name, None))
 
 
-def options_in(found: Mapping[str, Any], where: str) -> argparse.Namespace:
+def options_in(found: Mapping[str, Any], where: str, paths: Values = PATH) -> argparse.Namespace:
     """Read options that a file or a checkpoint says, within the limits of a command line.
 
     Args:
         found: values by the long names of options, None where there is none, switches as true or
             false; those of --set are a mapping.
         where: what said them, for errors.
+        paths: what paths may be: a full one may lead through folders that nobody would type.
     Returns: the options of `vertexrt train` by name, None where nothing is said.
-    Raises: UsageError, when one is not known, is not for files, or has a value that it does not
-        take.
+    Raises: UsageError, when one is not known, is not for files, has two values, or one that it
+        does not take.
     """
     rows = {"--model" if row.name == "model" else row.word: row for row in options_of(TRAIN)}
     given = argparse.Namespace(**{row.name: None for row in rows.values()})
@@ -843,6 +847,8 @@ def options_in(found: Mapping[str, Any], where: str) -> argparse.Namespace:
         if not row.of_file:
             expected = "expected what decides over the result"
             raise UsageError.at(where, f"it says {flag}", expected, "Give it on the command line")
+        if getattr(given, row.name) is not None:
+            raise _no_options(where, f"two values of {flag}")
         if flag == "--set":
             _require(where, name, value, dict)
             value = [*settings_in(value, where, flag).items()]
@@ -850,7 +856,8 @@ def options_in(found: Mapping[str, Any], where: str) -> argparse.Namespace:
             _require(where, name, value, bool)
         else:
             _require(where, name, value, int, float, str)
-            value = row.takes.read(flag, str(value))
+            takes = paths if row.takes is PATH else row.takes
+            value = takes.read(flag, str(value))
         setattr(given, row.name, value)
     return given
 
@@ -860,17 +867,28 @@ def settings_in(found: Mapping[str, Any], where: str, flag: str) -> dict[str, An
 
     Raises: UsageError.
     """
+    settings = dict(found)
     for name, value in found.items():
-        _require(where, name, value, bool, int, float, str)
-    return {
-        name: NUMBERS[name].read(f"{flag} {name}", str(value)) if name in NUMBERS else value
-        for name, value in found.items()
-    }
+        if got := _misfit(value, bool, int, float, str):
+            expected = "expected true, false, a finite number or a text without NUL"
+            raise UsageError.at(where, f"{one_line(name)} is {got}", expected, "Change it")
+        if name in NUMBERS:
+            settings[name] = NUMBERS[name].read(f"{flag} {name}", str(value))
+    return settings
 
 
 def _require(where: str, name: str, value: object, *kinds: type) -> None:
-    if type(value) not in kinds or "\0" in str(value):
-        raise _no_options(where, f"{one_line(name)} is {value!r:.60}")
+    if got := _misfit(value, *kinds):
+        raise _no_options(where, f"{one_line(name)} is {got}")
+
+
+def _misfit(value: object, *kinds: type) -> str:
+    """Show a value of another kind, or one that a checkpoint cannot hold; "" of one that fits."""
+    if isinstance(value, int) and value.bit_length() > MOST_BITS:
+        return "a number of too many digits"
+    endless = isinstance(value, float) and not math.isfinite(value)
+    cut = isinstance(value, str) and "\0" in value
+    return f"{value!r:.{SHOWN}}" if endless or cut or type(value) not in kinds else ""
 
 
 def _no_options(where: str, got: str) -> UsageError:

@@ -29,11 +29,11 @@ from vertexrt.cli.measures import Count, Totals, classes_of, confusion, count, s
 from vertexrt.cli.options import (
     NEUTRAL,
     OPTIMIZERS,
-    PATH,
     READING,
     RECORDED,
     SHAPE,
     TASKS,
+    TEXT,
     WITH_MOMENTUM,
     Task,
     options_in,
@@ -144,9 +144,13 @@ class RunOptions:
         options = stored.build(RunOptions)
         stored.end()
         try:
-            given = options_in(options.as_given(), stored.where)
-            own = OWN_TRAIN, "", "", options.shape
-            spec = model_of(given, lambda name, task, form: ModelSpec(name, task, form, *own))
+            given = options_in(options.as_given(), stored.where, TEXT)
+            spec = model_of(
+                given,
+                lambda name, task, format: ModelSpec(
+                    name, task, format, OWN_TRAIN, module="", title="", options=options.shape
+                ),
+            )
             known = (*options.shape, "class_weights") if is_own(given.model) else spec.arguments()
             same = _completed(vars(given), spec, known)
         except UsageError as error:
@@ -368,14 +372,11 @@ def with_model(stored: RunOptions, given: Namespace) -> RunOptions:
 
 
 def data_name(given: str) -> str:
-    """Return a data set's name as it is and a path in full: a run may go on from elsewhere.
-
-    Raises: UsageError, when that is none that an option takes: a checkpoint would not be read.
-    """
+    """Return a data set's name as it is and a path in full: a run may go on from elsewhere."""
     if any(entry.name == given for entry in catalogue()):
         return given
     path = expanded(given)
-    return PATH.read("data", str(path.resolve())) if os.path.exists(path) else given
+    return str(path.resolve()) if os.path.exists(path) else given
 
 
 @dataclass(frozen=True)
@@ -412,6 +413,7 @@ def open_session(options: RunOptions) -> RunSession:
     Raises: UsageError, for an unknown name; DataError, when the data cannot be read or a split that
         training needs is empty.
     """
+    spec_of(options)  # a missing file is told before data are read, which may take long
     dataset = load_data(options.data, format=options.format, **options.reading)
     for split in dataset.splits.keys() & {"train", "dev"}:
         require_graphs(dataset, split)
@@ -803,8 +805,7 @@ def warm_up(session: RunSession, optimizer: Optimizer) -> None:
 def training_loader(session: RunSession) -> Loader:
     """Return the minibatches that a run trains on; the same for the same options."""
     options = session.options
-    order: Fields = {"bucket": options.window, "seed": options.seed}
-    return _loader(session, "train", options.batch_size, **order)
+    return _loader(session, "train", options.batch_size, bucket=options.window, seed=options.seed)
 
 
 def _loader(session: RunSession, split: str, size: int, **order: Any) -> Loader:

@@ -148,21 +148,29 @@ def _start_or_continue(
             run = given.out
 
     def folder_of() -> RunFolder:
+        log = None if given.log is None else ScalarLog()
         if run is not None:
-            return run_folder.existing(run)
+            return run_folder.existing(run)._replace(log=log)
         assert options is not None
-        return run_folder.fresh(given.out, options.title)
+        return run_folder.fresh(given.out, options.title)._replace(log=log)
 
+    def checked(options: RunOptions) -> tuple[TraceFile | None, ProcessGroup]:
+        """Return the timeline that --trace asks for, and the group that shares out minibatches."""
+        shares = group.shared_out(options.shares)
+        if given.trace is None or group.rank > 0:
+            return None, shares
+        return TraceFile(given.trace, options), shares
+
+    if run is None:
+        assert options is not None
+        trace, shares = checked(options)  # before there is a folder
     folder = open_folder(group, folder_of)
     try:
-        if given.log is not None and folder.writes:
-            folder = folder._replace(log=ScalarLog())
         stored = None if run is None else load(folder.last)
         if stored is not None:
             options = resume(given, stored.options, run)
+            trace, shares = checked(options)
         assert options is not None
-        trace = None if given.trace is None or group.rank > 0 else TraceFile(given.trace, options)
-        group = group.shared_out(options.shares)
         session = open_session(options)
         optimizer, decay = make_optimizer(session), options.average
         average = vrt.ExponentialMovingAverage(session.net, decay) if decay else None
@@ -176,7 +184,7 @@ def _start_or_continue(
             done = f"after {state.epoch} epochs and {state.batch} minibatches"
             reporter.line(f"continuing {folder.path} {done}")
         return Training(
-            session, optimizer, average, folder, reporter, interrupt, state, trace, group
+            session, optimizer, average, folder, reporter, interrupt, state, trace, shares
         ).run()
     finally:
         folder.close()
@@ -228,8 +236,8 @@ class Training:
     def run(self) -> int:
         """Train to the end and say how it went; return the exit code."""
         session, folder, state, reporter = self.session, self.folder, self.state, self.reporter
-        options, splits = session.options, session.dataset.splits
-        sizes = " / ".join(f"{split.num_graphs:,}" for split in splits.values())
+        options, splits = session.options, session.dataset.splits.values()
+        sizes = " / ".join(f"{split.num_graphs:,}" for split in splits)
         shape = "".join(f", {name} {value}" for name, value in options.shape.items())
         configuration = (
             f"{options.title} ({options.task}{shape}) on {session.dataset.name} ({sizes} graphs): "
@@ -267,26 +275,9 @@ class Training:
         named = f"{shlex.quote(options.model)} " if is_own(options.model) else ""
         result = reporter.result
         if complete:
-            if self.out_of_patience():
+            if self._out_of_patience():
                 result(f"stopped early: no better dev value for {state.stale} epochs")
-            judged = find_checkpoint(str(folder.path))
-            session.net.load_state({"parameters": load(judged).judged})
-            if judged == folder.best:
-                best = shown({state.measure: state.best or 0.0})
-                result(f"best dev {best} (epoch {state.best_epoch} of {state.epoch})")
-            # Where there is no test, dev has its classes counted, for their picture alone.
-            judging = ("test", "dev") if session.task.name == "classification" else ("test",)
-            split = next((split for split in judging if split in splits), None)
-            if split and splits[split].num_graphs:
-                found = evaluate(session, split, self.interrupt, group=self.group)
-                complete = found is not None  # else a signal came
-                if found is not None:
-                    if split == "test":
-                        epoch = state.best_epoch or state.epoch
-                        folder.append([found.record(session.task, epoch, "test")])
-                        text = shown(found.values(session.task))
-                        result(f"test of that checkpoint: {text}")
-                    draw_confusion(folder, found, session.dataset.labels, split)
+            complete = self._test()
         if complete:
             result(f"run: {folder.path}")
             own, more = f"--model {named}" if named else "", options.epochs * 2
@@ -299,6 +290,31 @@ class Training:
         reporter.warn(f"{came}; stopped at {where}; checkpoint {folder.last} written")
         reporter.warn(f"continue it: vertexrt train {named}--resume {quoted}")
         return 128 + number
+
+    def _test(self) -> bool:
+        """Evaluate test with the parameters that dev found best; False when interrupted."""
+        session, folder, state = self.session, self.folder, self.state
+        judged = find_checkpoint(str(folder.path))
+        session.net.load_state({"parameters": load(judged).judged})
+        if judged == folder.best:
+            best = shown({state.measure: state.best or 0.0})
+            self.reporter.result(f"best dev {best} (epoch {state.best_epoch} of {state.epoch})")
+        # Where there is no test, dev has its classes counted, for their picture alone.
+        splits = session.dataset.splits
+        judging = ("test", "dev") if session.task.name == "classification" else ("test",)
+        split = next((split for split in judging if split in splits), None)
+        if split is None or not splits[split].num_graphs:
+            return True
+        found = evaluate(session, split, self.interrupt, group=self.group)
+        if found is None:
+            return False
+        if split == "test":
+            epoch = state.best_epoch or state.epoch
+            folder.append([found.record(session.task, epoch, "test")])
+            text = shown(found.values(session.task))
+            self.reporter.result(f"test of that checkpoint: {text}")
+        draw_confusion(folder, found, session.dataset.labels, split)
+        return True
 
     def _train(self) -> bool:
         """Train until the last epoch, or until the dev value no longer improves.
@@ -314,13 +330,13 @@ class Training:
         warm_up(self.session, self.optimizer)
         self.group.barrier()
         self.group.began()
-        while self.state.epoch < self.session.options.epochs and not self.out_of_patience():
+        while self.state.epoch < self.session.options.epochs and not self._out_of_patience():
             if not self._train_epoch() or not self._end_epoch():
                 self._save(self.folder.last)
                 return False
         return True
 
-    def out_of_patience(self) -> bool:
+    def _out_of_patience(self) -> bool:
         """Tell whether the dev value has not improved for `patience` epochs."""
         patience = self.session.options.patience
         return patience > 0 and self.state.stale >= patience
