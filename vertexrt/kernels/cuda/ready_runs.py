@@ -251,7 +251,7 @@ def keep_upload(session: Session, run: Run, part: Part, ready: ReadyRun) -> None
 
 def change(run: Run, rows: Sequence[int]) -> None:
     """Note rows of `Inputs.index` of a plan's run that are others than what went up."""
-    found: Any = None if run.kept is None else run.kept.get((UPLOAD, 0))
+    found: Any = (run.kept or {}).get((UPLOAD, 0))
     if found is not None:
         of, integers = _uploads_of(run), len(run.inputs.ints)
         numbers = [k for k in rows if k < integers]
