@@ -466,8 +466,8 @@ class Recent(OrderedDict[Hashable, T]):
         self[key], self._sizes[key] = value, size
         self.move_to_end(key)
         while len(self) > self.most or sum(self._sizes.values()) > self.most_size:
-            gone, _ = self.popitem(last=False)
-            del self._sizes[gone]
+            self._sizes.pop(next(iter(self)), None)  # first: a signal leaves no size of nothing
+            self.popitem(last=False)
 
     def clear(self) -> None:
         """Forget all."""
