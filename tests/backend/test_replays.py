@@ -234,7 +234,7 @@ def test_replays_go_with_their_layouts(device: str) -> None:
 class Interrupted(list[Any]):
     """A list to which nothing more is added once a signal has come."""
 
-    def __iadd__(self, more: Any) -> Interrupted:  # type: ignore[override,misc]
+    def __iadd__(self, more: Any) -> Interrupted:  # type: ignore[misc]
         self.extend(more)
         raise KeyboardInterrupt
 

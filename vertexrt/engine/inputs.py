@@ -159,7 +159,8 @@ def read_inputs(
         plain = reader.is_used[k] and integer and not pull.of_edges
         if plain and held.copy_numbers(pull.name, index[k, :count]):
             continue
-        table = own = NO_EDGES  # what each vertex (or edge) has of it: of a real one, which row
+        table: Any = NO_EDGES
+        own: Any = NO_EDGES  # what each vertex (or edge) has of it: of a real one, which row
         if reader.is_used[k]:
             table, own = _given(program, pull, batch)
         if not integer:
