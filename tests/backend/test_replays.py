@@ -231,6 +231,68 @@ def test_replays_go_with_their_layouts(device: str) -> None:
     assert memory.kept == sum(each.memory.size for each in found)
 
 
+class Interrupted(list[Any]):
+    """A list to which nothing more is added once a signal has come."""
+
+    def __iadd__(self, more: Any) -> Interrupted:  # type: ignore[misc]
+        self.extend(more)
+        raise KeyboardInterrupt
+
+
+@shim
+@pytest.mark.parametrize("added", [False, True])
+def test_a_signal_frees_no_memory_that_launches_read(
+    added: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory that was let go waits in both lists then, and is counted and freed once."""
+    net, rng = compiled("shim", TreeFC(WORDS, HIDDEN)), np.random.default_rng(9)
+    for _ in range(4):
+        net.step(trees(rng), vrt.SGD(0.01))
+    rooms = [each.memory for each in replays_of(net)]
+    assert isinstance(net.executor, CudaExecutor)
+    session, (variant,) = net.executor.session, net.executor.model.variants.values()
+    slot = session.buffers.next()
+    variant.layouts.clear()
+    assert [each.memory for each in session.memory.gone] == rooms != []
+    with monkeypatch.context() as patched:
+        if added:
+            slot.gone = Interrupted()
+        else:
+            patched.setattr(type(session.device), "record", raise_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            session.uploaded(slot)
+    assert [each.memory for each in session.memory.gone] == rooms
+    assert [each.memory for each in slot.gone] == (rooms if added else [])
+    slot.gone = list(slot.gone)
+    for _ in range(4):
+        net.step(trees(rng), vrt.SGD(0.01))
+    assert session.memory.kept == sum(each.memory.size for each in replays_of(net))
+
+
+def raise_interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("device", SHIM_AND_GPU)
+def test_graphs_are_captured_again_when_temporaries_of_streams_move(device: str) -> None:
+    """A graph has the address of the temporaries that its launches had."""
+    nets = [compiled(device, TreeFC(WORDS, HIDDEN), replay=way, streams=2) for way in (True, False)]
+    rng, executor = np.random.default_rng(10), nets[0].executor
+    assert isinstance(executor, CudaExecutor)
+    assert executor.branches is not None
+    for _ in range(6):
+        step_all(nets, trees(rng))
+    old, before = replays_of(nets[0]), executor.branches._temporaries
+    assert old
+    assert device == "shim" or captured(nets[0])  # several streams of the shim are no graph
+    step_all(nets, trees(rng, leaves=2 * LEAVES, count=8 * TREES))
+    assert executor.branches._temporaries.address != before.address
+    for _ in range(2):
+        step_all(nets, trees(rng))
+    assert not {*map(id, old)} & {*map(id, replays_of(nets[0]))}
+    assert_same_bits(*nets)
+
+
 @shim
 def test_large_uploads_go_to_the_buffers() -> None:
     net, batch = compiled("shim", TreeFC(WORDS, HIDDEN)), trees(np.random.default_rng(8))

@@ -85,6 +85,12 @@ def test_a_batch_lives_as_long_as_what_was_taken_from_it() -> None:
     assert dead() is None
 
 
+def test_pulls_keep_their_order_whichever_is_looked_at_first() -> None:
+    taken = pool().with_pulls({"x": np.ones(11)}).take([1, 3])
+    assert np.asarray(taken.pulls["x"]).shape == (6,)
+    assert [*taken.with_pulls({}).pulls] == ["word", "x"]
+
+
 def test_what_was_not_copied_goes_to_another_process() -> None:
     taken = pool().take([1, 3])
     found = pickle.loads(pickle.dumps(taken))

@@ -159,18 +159,19 @@ def read_inputs(
         plain = reader.is_used[k] and integer and not pull.of_edges
         if plain and held.copy_numbers(pull.name, index[k, :count]):
             continue
-        own = NO_EDGES  # what each vertex (or edge) has of it: of a real one, which row
-        if not integer:
-            floats.append(read_table(reader, k, batch, dtype) if tables else none)
+        table: Any = NO_EDGES
+        own: Any = NO_EDGES  # what each vertex (or edge) has of it: of a real one, which row
         if reader.is_used[k]:
             table, own = _given(program, pull, batch)
-            if own is None:
-                own = table if integer else in_order(len(table))
-            elif integer and len(table):
-                own = np.where(own >= 0, table[own], -1)
-            if pull.of:
-                edge = edges_in_slot(program, pull, structure)
-                own = np.where(edge >= 0, own[np.maximum(edge, 0)], -1) if len(own) else own
+        if not integer:
+            floats.append(_reals(pull, table, dtype) if tables else none)
+        if own is None:
+            own = table if integer else in_order(len(table))
+        elif integer and len(table):
+            own = np.where(own >= 0, table[own], -1)
+        if pull.of and len(own):
+            edge = edges_in_slot(program, pull, structure)
+            own = np.where(edge >= 0, own[np.maximum(edge, 0)], -1)
         if pull.edges and reader.reads_edges:
             index[k, count:] = _of_edges(reader, k, batch, structure, own, edges)
         else:
@@ -185,6 +186,10 @@ def read_table(reader: Reader, k: int, batch: GraphBatch, dtype: npt.DTypeLike) 
     """
     pull = reader.pulls[k]
     table = _given(reader.program, pull, batch)[0] if reader.is_used[k] else NO_EDGES
+    return _reals(pull, table, dtype)
+
+
+def _reals(pull: Pull, table: Any, dtype: npt.DTypeLike) -> Any:
     if not len(table):  # of no vertices: any dtype and shape
         return no_rows(pull.shape, np.dtype(dtype))
     if not isinstance(table, DeviceRows):

@@ -454,13 +454,20 @@ class Recent(OrderedDict[Hashable, T]):
         self._sizes: dict[Hashable, int] = {}
         self.known = Known(most)
 
+    def find(self, key: Hashable) -> T | None:
+        """Return what is held for a key, which is asked for now; None, where nothing is."""
+        found = self.get(key)
+        if found is not None:
+            self.move_to_end(key)
+        return found
+
     def keep(self, key: Hashable, value: T, size: int) -> None:
         """Hold something for a key, in place of what was held before."""
         self[key], self._sizes[key] = value, size
         self.move_to_end(key)
         while len(self) > self.most or sum(self._sizes.values()) > self.most_size:
-            gone, _ = self.popitem(last=False)
-            del self._sizes[gone]
+            self._sizes.pop(next(iter(self)), None)  # first: a signal leaves no size of nothing
+            self.popitem(last=False)
 
     def clear(self) -> None:
         """Forget all."""

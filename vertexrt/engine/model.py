@@ -89,11 +89,8 @@ def prepare(
         key = key_of(batch, "structure")
     elif not reader.reads_integers:  # words never come again alike
         key = key_of(batch, "numbers")
-    layout = None if key is None else variant.layouts.get(key)
-    structure = None
-    if layout is not None:
-        variant.layouts.move_to_end(key)
-        structure = layout.structure
+    layout = None if key is None else variant.layouts.find(key)
+    structure = None if layout is None else layout.structure
     inputs = read_inputs(reader, batch, dtype, structure=structure)
     if layout is None or not is_within(inputs.index, reader.used, reader.bounds):
         if variant.loaded is None:
@@ -284,12 +281,8 @@ class CompiledModel:
         with self._preparing:
             if self.tuner is not None or self.timeline is not None:
                 return None
-            key = use, form.numbers
-            kept = self.kept.get(key)
-            if kept is None or kept.ready is not kept.variant.loaded:
-                return None
-            self.kept.move_to_end(key)
-            return kept
+            kept = self.kept.find((use, form.numbers))
+            return kept if kept is not None and kept.ready is kept.variant.loaded else None
 
     def prepare_share(self, use: Use, share: Share, merge: bool = True) -> list[Run]:
         """Schedule a share of a batch as if it were one; its vertices keep their numbers."""

@@ -480,10 +480,9 @@ class GraphBatch(_Graphs):
             raise _wrong_graphs(str(error), self.num_graphs) from error
         if ids.ndim:
             return self.take(ids)
-        graph_ptr, child_ptr, child, pulls, types, edge_pulls = fields_of(self.take([ids]))
-        own, of_edges = Pulls(pulls.held()), Pulls(edge_pulls.held())  # copied
-        fields = BatchFields(graph_ptr, child_ptr, child, own, types, of_edges)
-        return _holding(InputGraph, fields)
+        fields = fields_of(self.take([ids]))
+        pulls, edge_pulls = Pulls(fields.pulls.held()), Pulls(fields.edge_pulls.held())  # copied
+        return _holding(InputGraph, fields._replace(pulls=pulls, edge_pulls=edge_pulls))
 
     def sizes(self) -> IntArray:
         """Return int32 [K], the number of vertices of each graph."""

@@ -57,9 +57,9 @@ def check_structure(
     import networkx  # for an error alone
 
     stuck = ~np.isin(np.arange(len(child_ptr) - 1), order)
-    at = np.flatnonzero(stuck[parent] & stuck[child] & (child >= 0))
-    edges = networkx.DiGraph(zip(parent[at].tolist(), child[at].tolist(), strict=True))
-    cycle = [vertex for vertex, _ in networkx.find_cycle(edges)]
+    between = stuck[parent] & stuck[child] & (child >= 0)
+    edges = np.stack([parent, child], 1)[between].tolist()
+    cycle = [vertex for vertex, _ in networkx.find_cycle(networkx.DiGraph(edges))]
     lowest = cycle.index(min(cycle))
     cycle = cycle[lowest:] + cycle[:lowest]
     names = [str(vertex) for vertex in cycle]

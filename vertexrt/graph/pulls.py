@@ -152,17 +152,18 @@ class Pulls(Mapping[str, PullValue]):
 
     def held(self) -> Any:
         """Return all of them, copied, for code that changes nothing: no view is made."""
-        if self._taken:
-            for name in self._of:
-                self[name]
-        return self._found
+        return {name: self._copied(name) for name in self._of} if self._taken else self._of
 
     def __getitem__(self, name: str) -> PullValue:
+        found = self._copied(name)
+        return found.view() if type(found) is np.ndarray else found
+
+    def _copied(self, name: str) -> Any:
         found = self._found.get(name)
         if found is None:
             taken = _moved(self._of[name], lambda rows: taken_rows(rows, *self._taken))
             found = self._found.setdefault(name, taken)  # of several threads, the first one's
-        return found.view() if type(found) is np.ndarray else found
+        return found
 
     def copy_numbers(self, name: str, to: Array) -> bool:
         """Copy whole numbers of graphs that were taken to int32 [count]; False, for other pulls."""

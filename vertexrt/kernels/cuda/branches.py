@@ -116,7 +116,10 @@ class Branches:
             if len(self._events) < len(order.pieces):
                 more = len(order.pieces) * 5 // 4 - len(self._events)
                 self._events = np.append(self._events, session.device.events(more))
-            self._temporaries = session.memory.scratch(self._temporaries, room * (self.count - 1))
+            before = self._temporaries
+            self._temporaries = session.memory.scratch(before, room * (self.count - 1))
+            if before.size and self._temporaries is not before:  # which captured graphs use
+                session.memory.era += 1
             first, apart = (self._temporaries.address, self._counters.address), (room, COUNTERS)
             others = np.add(first, np.multiply.outer(np.arange(self.count - 1), apart))
             places = np.vstack([[words[TEMPORARY], words[ARRIVED_AT]], others])

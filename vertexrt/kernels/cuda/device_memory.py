@@ -32,17 +32,23 @@ class DeviceMemory:
     Attributes:
         before_waiting: called before everything asked for is waited for without a limit: what may
             never come is to be waited for with one.
-        kept: bytes that belong to runs and layouts which are kept; gone: those of runs and layouts
-            that were let go, which launches under way may read.
+        sizes: bytes of each `UploadRoom` of a run or layout, by its identity, until it is free.
+        gone: rooms of runs and layouts that were let go, which launches under way may read.
         era: what was kept in an earlier one is of no use.
     """
 
     def __init__(self, device: Device, poisons: bool) -> None:
         self.device, self.poisons = device, poisons
         self.before_waiting: Callable[[], None] = _wait_for_nothing
-        self.kept = self.era = 0
+        self.era = 0
+        self.sizes: dict[int, int] = {}
         self.gone: list[Any] = []
         self._copied: list[Array] = []  # pinned memory that may be copied from or to at this time
+
+    @property
+    def kept(self) -> int:
+        """How many bytes runs and layouts have that are kept, or were let go just now."""
+        return sum(self.sizes.values())
 
     def take(self, size: int, what: str, action: str = SMALLER_BATCHES) -> Allocation:
         """Return new memory.

@@ -112,6 +112,7 @@ def replay_of(session: Session, run: Run, part: Part) -> Replay | None:
     key = session.buffers.turn, launches.start, launches.stop
     found: Replay | None = layout.replays.get(key)
     if found is None or found.era != memory.era:
+        layout.replays.pop(key, None)  # its memory is free for others soon
         own = [layout.indices, run.inputs.index, layout.weight, *run.inputs.floats]
         size = sum([0 if isinstance(each, DeviceRows) else each.nbytes for each in own])
         if size > min(MOST_BYTES // LEAST_KEPT, MOST_BYTES - memory.kept):
@@ -212,6 +213,8 @@ def keep_upload(session: Session, run: Run, part: Part, ready: ReadyRun) -> None
     slot = ready.slot
     assert slot is not None, "it was just uploaded"
     assert run.kept is not None, run
+    key = UPLOAD, part.launches.start or 0
+    run.kept.pop(key, None)  # what could not be used again: its memory is free for others soon
     of, size, reals = _uploads_of(run), slot.used, run.reals(part)
     if part.launches.stop == run.layout.forward_launches:  # which reads none
         reals = run.reals(part._replace(d_pushes=()))
@@ -242,13 +245,13 @@ def keep_upload(session: Session, run: Run, part: Part, ready: ReadyRun) -> None
     found = kept, given, *places, scalars
     made = KeptUpload(session.memory, ready, part.to.rows, part.seed_rows, *found)
     made.memory = memory
-    session.memory.kept += size
-    run.kept[UPLOAD, part.launches.start or 0] = made
+    session.memory.sizes[id(made)] = size
+    run.kept[key] = made
 
 
 def change(run: Run, rows: Sequence[int]) -> None:
     """Note rows of `Inputs.index` of a plan's run that are others than what went up."""
-    found: Any = None if run.kept is None else run.kept.get((UPLOAD, 0))
+    found: Any = (run.kept or {}).get((UPLOAD, 0))
     if found is not None:
         of, integers = _uploads_of(run), len(run.inputs.ints)
         numbers = [k for k in rows if k < integers]

@@ -185,11 +185,11 @@ class Session:
 
     def uploaded(self, slot: UploadSlot) -> UploadSlot:
         """Note that all was asked for which reads or fills a slot; return it."""
-        if self.memory.gone:
-            gone, self.memory.gone = self.memory.gone, []
-            slot.gone += gone
+        gone = self.memory.gone[:]  # whatever reads these was asked for before the event
         slot.event = self.device.record(slot.event)
+        slot.gone += gone
         slot.open = False
+        del self.memory.gone[: len(gone)]  # last: a signal before it leaves them in both
         return slot
 
     def bring(self, slot: UploadSlot, found: bool, size: int = 0) -> UploadSlot:

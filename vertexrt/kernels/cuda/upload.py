@@ -58,9 +58,9 @@ class UploadRoom:
     def grow(self, size: int) -> None:
         """Take memory of at least a size, when nothing reads the one until now."""
         self.of.device.follow_caller()  # its work may still read the memory that is taken now
-        self.there, before = 0, self.memory.size
+        self.there = 0
         self.memory = self.of.grown(self.memory, size)
-        self.of.kept += self.memory.size - before
+        self.of.sizes[id(self)] = self.memory.size
 
 
 @dataclass(slots=True)
@@ -114,8 +114,9 @@ class UploadBuffers:
             slot.open = False
         elif slot.event is not None:
             self.device.wait(slot.event)
-        while slot.gone:
-            self.memory.kept -= slot.gone.pop().memory.size
+        for room in slot.gone:
+            self.memory.sizes.pop(id(room), None)  # a signal may end this, and it is done again
+        slot.gone.clear()
         return slot
 
     def make_room(self, slot: UploadSlot, room: UploadRoom | None, size: int) -> None:
