@@ -142,17 +142,17 @@ def one_line(text: str) -> str:
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: object, known: Iterable[str]) -> str:
     """Return the known names closest to `name` as ` Nearest: 'a', 'b'`, or "" when none is close.
 
     Args:
-        name: the unknown name.
+        name: what was given for a name.
         known: names that would have been accepted, of which three are offered at most.
     """
     spelling: dict[str, str] = {}
     for candidate in known:
         spelling.setdefault(candidate.lower(), candidate)
-    found = difflib.get_close_matches(name.lower(), list(spelling), n=3, cutoff=0.5)
+    found = difflib.get_close_matches(str(name).lower(), list(spelling), n=3, cutoff=0.5)
     if not found:
         return ""
     return " Nearest: " + ", ".join(f"'{spelling[candidate]}'" for candidate in found)

@@ -134,7 +134,7 @@ def check_known(names: Collection[str], pushes: Collection[str], function: str) 
                 "outputs",
                 f"{name!r}",
                 f"{function} pushes {', '.join(pushes)}",
-                f"ask for one of these.{nearest(str(name), pushes)}",
+                f"ask for one of these.{nearest(name, pushes)}",
             )
 
 

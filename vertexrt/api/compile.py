@@ -93,7 +93,7 @@ def compile(
                 "compile",
                 f"{name} is {given!r}",
                 "one of " + ", ".join(known),
-                f"choose one of these.{nearest(str(given), known)}",
+                f"choose one of these.{nearest(given, known)}",
             )
     if precision != "float32" and (device not in WITH_PRECISIONS or real != "float32"):
         raise UsageError.at(

@@ -799,7 +799,7 @@ class Plan:
                 tables[name] = self._fitting(name, given)
             elif name not in self._tables:
                 expected = f"the batch was planned with {', '.join(self._tables) or 'none'}"
-                near = nearest(str(name), list(self._tables))
+                near = nearest(name, self._tables)
                 action = f"name one of these, or plan a batch that has it.{near}"
                 raise PullError.at("plan", f"a pull {name!r:.60}", expected, action)
         new: list[int] = []

@@ -253,7 +253,7 @@ class Optimizer:
             for name, value in own.items():
                 if name not in OF_GROUPS:
                     expected = "one of " + ", ".join(OF_GROUPS)
-                    close = nearest(str(name), OF_GROUPS)
+                    close = nearest(name, OF_GROUPS)
                     raise _no_groups(title, f"an option {name!r} in {where}", expected, close)
                 numbers, changes = OF_GROUPS[name], name == "lr" and callable(value)
                 expected = f"{name} {numbers.text}" if numbers else "True or False"

@@ -66,7 +66,7 @@ class ArraysByName(Mapping[str, Array]):
                 where,
                 f"{got} {name!r}",
                 f"the parameters are {', '.join(self._names) or 'none'}",
-                f"correct the name.{nearest(str(name), self._names)}",
+                f"correct the name.{nearest(name, self._names)}",
             )
 
 

@@ -63,6 +63,6 @@ def module_of(device: str) -> DeviceModule:
             "device",
             f"device is {device!r}",
             "one of " + ", ".join(DEVICES),
-            f"choose one of these.{nearest(str(device), DEVICES)}",
+            f"choose one of these.{nearest(device, DEVICES)}",
         )
     return cast("DeviceModule", importlib.import_module(MODULES[device]))

@@ -214,7 +214,7 @@ def _given(program: Program, pull: Pull, batch: GraphBatch) -> tuple[Any, Any]:
             f"{program.name} pulls {pull.source!r}{what}, which the batch does not give",
             "it gives " + (", ".join(sorted(given)) or "nothing"),
             "add the array to the graphs, or compute what does without it, by "
-            f"net(batch, outputs=[...]).{nearest(pull.source, list(given))}",
+            f"net(batch, outputs=[...]).{nearest(pull.source, given)}",
         )
     table, index = parts_of(value)
     kind, per = "i" if pull.dtype == "int" else "f", each.split()[1]

@@ -62,7 +62,7 @@ class Outputs(Mapping[str, Any]):
             return arrays[name]
         except KeyError:
             got, known = f"no {name!r} among the outputs", list(arrays)
-            action = f"name one, out['h'].{nearest(str(name), known)}"
+            action = f"name one, out['h'].{nearest(name, known)}"
             raise MissingKeyError.at("outputs", got, ", ".join(known), action) from None
 
     def __iter__(self) -> Iterator[str]:

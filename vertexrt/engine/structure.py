@@ -117,8 +117,7 @@ def _slots(
                         f"{site.name} reads the relation {relation!r}, which the batch does not "
                         "name",
                         f"the batch has the relations {', '.join(relations) or 'none'}",
-                        "give its edges, [] where there are none."
-                        f"{nearest(relation, list(relations))}",
+                        f"give its edges, [] where there are none.{nearest(relation, relations)}",
                     )
                 at = relations.index(relation)
                 slots[f, at] = slot if slot < site.slots else ALL + slot - site.slots

@@ -56,7 +56,7 @@ def unknown_type(what: str, name: object, names: Sequence[str]) -> GraphError:
         _WHERE,
         f"{what} name the vertex type {name!r}",
         f"the vertex types are {', '.join(names) or 'none'}",
-        f"name one of these.{nearest(str(name), list(names))}",
+        f"name one of these.{nearest(name, names)}",
     )
 
 

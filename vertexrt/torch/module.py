@@ -115,7 +115,7 @@ class Module(BoundModule):
         if reduction is None:
             reduction = bound.network.reduction
         elif reduction not in REDUCTIONS:
-            action = f"name one of these.{nearest(str(reduction), REDUCTIONS)}"
+            action = f"name one of these.{nearest(reduction, REDUCTIONS)}"
             expected = f"one of {', '.join(REDUCTIONS)}"
             raise UsageError.at("loss", f"reduction={reduction!r:.60}", expected, action)
         given = bound, parameters, batch, pulls, ("loss",)
@@ -129,5 +129,5 @@ def _check_names(what: str, names: tuple[str, ...], known: Collection[str]) -> N
     for name in names:
         if name not in known:
             expected = f"it {what} {', '.join(sorted(known)) or 'nothing'}"
-            action = f"name one of these.{nearest(str(name), list(known))}"
+            action = f"name one of these.{nearest(name, known)}"
             raise UsageError.at("torch", f"{name!r}", expected, action)
