@@ -115,13 +115,13 @@ def edits(text: str, device: bool) -> dict[str, list[Edit]]:
     return {kind: each for kind, each in found.items() if each}
 
 
-def draw(checkout: Path, count: int, seed: int) -> list[Mutant]:
-    """Draw mutants: as many of a file as its share of the tokens, of each kind alike.
+def draw(checkout: Path, count: int, seed: int, within: str = PACKAGE) -> list[Mutant]:
+    """Draw mutants in a folder: as many of a file as its share of the tokens, of each kind alike.
 
     Returns: mutants in random order, so that the first ones stand for all.
     """
     rng, files, ends = random.Random(seed), [], [0]
-    for path in sorted((checkout / PACKAGE).rglob("*")):
+    for path in sorted((checkout / within).rglob("*")):
         if path.suffix in (".py", *DEVICE):
             text, device = path.read_text(encoding="utf-8"), path.suffix in DEVICE
             found = edits(text, device)
@@ -291,6 +291,7 @@ def main() -> None:
     parser.add_argument("--record", nargs="*", help="test files; none: all")
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--within", default=PACKAGE, help="a folder of the package: faults there")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("mutants.jsonl"))
     options = parser.parse_args()
@@ -309,7 +310,7 @@ def main() -> None:
             parser.error(f"nothing is recorded of {head[:12]}; a recording; give --record first")
         options.out.touch()
         done = {json.loads(line)["number"] for line in options.out.open(encoding="utf-8")}
-        drawn = draw(checkout, options.count, options.seed)
+        drawn = draw(checkout, options.count, options.seed, options.within)
         left = [each for each in drawn if each[0]["number"] not in done]
         list(pool.map(functools.partial(judge, place, options.out), left))
     print(*summary([json.loads(line) for line in options.out.open(encoding="utf-8")]), sep="\n")
