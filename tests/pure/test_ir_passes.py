@@ -1,39 +1,62 @@
-"""Passes: simplify, specialise, place, stack; on functions where each can be counted."""
+"""Passes: simplify, specialise, place, stack, fuse; on functions where each can be counted.
+
+What passes leave is told as text: the ops in order, or the products of each stage.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import vertexrt as vrt
 from tests.functions import FUNCTIONS, GRU
-from tests.runs import Way
-from tests.strategies import CLASSES, WORDS
+from tests.runs import OFF, Way, use_of
+from tests.strategies import CLASSES, WORDS, pulls_for
+from vertexrt.engine.variant import Passes
 from vertexrt.ir.autodiff import differentiate
 from vertexrt.ir.builder import Builder
 from vertexrt.ir.ops import OPS
+from vertexrt.ir.passes.fuse import Group, TaskProgram
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.simplify import ZERO_IF_ZERO, simplify, without_dropout
 from vertexrt.ir.passes.specialise import Presence, find_atoms, specialise
 from vertexrt.ir.passes.stack import stack_parameters, stack_rows
+from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Domain, Node, Program, Stage
 from vertexrt.ir.verify import verify
 from vertexrt.models.tree_lstm import TreeLSTM
 
 FORWARD = (Stage.EAGER, Stage.PATH)
+BACKWARD = (Stage.PATH_BACKWARD, Stage.FINAL)
+
+
+class Of(vrt.VertexFunction):
+    """A function that runs a body with itself and the state of its child, and pushes a value."""
+
+    def __init__(self, body: Callable[[Any, Any], Any], **shapes: tuple[int, ...]) -> None:
+        super().__init__(arity=1, state={"h": 3})
+        self.body = body
+        for name, shape in shapes.items():
+            setattr(self, name, vrt.Parameter(shape))
+
+    def forward(self) -> None:
+        h = self.body(self, self.gather(0).h)
+        self.scatter(h=h)
+        self.push("h", h)
 
 
 def tree_lstm() -> Program:
-    return TreeLSTM(WORDS, 3, 5, CLASSES).trace()
+    return with_gradient(TreeLSTM(WORDS, 3, 5, CLASSES).trace())
 
 
-def with_gradient(program: Program, **options: Any) -> Program:
-    return place(simplify(differentiate(program, {"loss"}, **options)))
+def with_gradient(program: Program) -> Program:
+    return place(simplify(differentiate(program, {"loss"})))
 
 
-def kind(program: Program, slots: set[int], pulls: set[str]) -> Program:
+def kind(program: Program, slots: set[int], *pulls: str) -> Program:
     """Specialise a placed program for vertices with these slots and pulls, whatever the stage."""
     atoms = find_atoms(program)
     present = slots | ({program.arity or 0} if slots else set())
@@ -42,107 +65,105 @@ def kind(program: Program, slots: set[int], pulls: set[str]) -> Program:
     return verify(specialise(program, atoms.facts(bits, atoms.lazy)), "kind", placed=True)
 
 
-def products(program: Program, stages: tuple[Stage, ...]) -> dict[str, int]:
-    """Count the products by parameter: matrix times vector, and outer products of its gradient."""
-    nodes = program.nodes
-    found: Counter[str] = Counter()
-    for node in nodes:
-        if node.op == "matmul" and node.stage in stages:
-            found[nodes[node.inputs[0]]["name"] + ("'" if node["transpose"] else "")] += 1
-        if node.op == "param_grad" and nodes[node.inputs[0]].op == "outer" and node.stage in stages:
-            found["d " + node["name"]] += 1
-    return dict(found)
+def products(program: Program) -> str:
+    """Name the parameters of the products of each stage: `u`, `u'` transposed, `d u` a gradient."""
+    nodes, found = program.nodes, []
+    for stage in Stage:
+        names = []
+        for node in nodes:
+            if node.op == "matmul" and node.stage == stage:
+                names.append(nodes[node.inputs[0]]["name"] + ("'" if node["transpose"] else ""))
+            outer = node.op == "param_grad" and nodes[node.inputs[0]].op == "outer"
+            if outer and node.stage == stage:
+                names.append(f"d {node['name']}")
+        if names:
+            found.append(f"{stage.word}: {', '.join(sorted(names))}")
+    return "; ".join(found)
 
 
 # Simplify.
 
 
-def built(make: Any) -> list[Node]:
+def simplified(make: Callable[..., Any]) -> tuple[Node, ...]:
     """Build F around one pushed value, simplify it and return the nodes."""
     b = Builder(OPS)
-    x = b.emit("pull", name="x", shape=(4,), dtype="float")
-    y = b.emit("pull", name="y", shape=(4,), dtype="float")
+    x, y = (b.emit("pull", name=name, shape=(4,), dtype="float") for name in "xy")
     out = make(b, x, y)
     b.emit("push", out, name="out", shape=out.shape)
-    return list(verify(simplify(Program("F", tuple(b.nodes)))).nodes)
+    return verify(simplify(Program("F", tuple(b.nodes)))).nodes
+
+
+def gradients_of_slices(b: Builder, x: Any, y: Any) -> Any:
+    """Add parts that are padded with zeros, as gradients of slices are."""
+    parts = [x[:2], y[:1], x[1:]]
+    zero = [b.const(0.0, part.shape) for part in parts]
+    padded = [
+        b.emit("concat", *(p if k == m else zero[m] for m in range(3)), shape=(6,))
+        for k, p in enumerate(parts)
+    ]
+    return padded[2] + (padded[0] + padded[1])
+
+
+def both(b: Builder, x: Any, y: Any) -> Any:
+    return b.emit("concat", x, y, shape=(8,))
 
 
 @pytest.mark.parametrize(
     ("make", "ops"),
     [
-        (lambda b, x, y: x + 0.0 * y, ["pull", "push"]),
-        (lambda b, x, y: x * 1.0 / 1.0 - 0.0, ["pull", "push"]),
-        (lambda b, x, y: 0.0 - x, ["pull", "neg", "push"]),
-        (lambda b, x, y: b.emit("where", b.const(2.0), x, y), ["pull", "push"]),
-        (lambda b, x, y: b.emit("where", y, x, x), ["pull", "push"]),
-        (lambda b, x, y: x + b.emit("where", y, b.const(0.0), b.const(0.0)), ["pull", "push"]),
-        (lambda b, x, y: x * y + x * y, ["pull", "pull", "mul", "add", "push"]),
-        (lambda b, x, y: x[1:3][1:2], ["pull", "slice", "push"]),
-        (lambda b, x, y: b.emit("concat", x, y, shape=(8,))[4:8], ["pull", "push"]),
-        (lambda b, x, y: b.emit("concat", x, y, shape=(8,))[5:7], ["pull", "slice", "push"]),
-        (lambda b, x, y: b.emit("concat", x[:1], x[1:], shape=(4,)), ["pull", "push"]),
-        (lambda b, x, y: b.emit("spread", b.const(3.0), shape=(4,)), ["const", "push"]),
-        (lambda b, x, y: b.emit("exp", b.const(0.0)) * x, ["pull", "push"]),
-        (lambda b, x, y: b.emit("log", b.const(0.0)) + x, ["pull", "const", "log", "add", "push"]),
+        (lambda b, x, y: x + 0.0 * y, "pull push"),
+        (lambda b, x, y: x * 1.0 / 1.0 - 0.0, "pull push"),
+        (lambda b, x, y: 0.0 - x, "pull neg push"),
+        (lambda b, x, y: b.emit("where", b.const(2.0), x, y), "pull push"),
+        (lambda b, x, y: b.emit("where", y, x, x), "pull push"),
+        (lambda b, x, y: x + b.emit("where", y, b.const(0.0), b.const(0.0)), "pull push"),
+        (lambda b, x, y: x * y + x * y, "pull pull mul add push"),
+        (lambda b, x, y: x[1:3][1:2], "pull slice push"),
+        (lambda b, x, y: both(b, x, y)[4:8], "pull push"),
+        (lambda b, x, y: both(b, x, y)[5:7], "pull slice push"),
+        (lambda b, x, y: b.emit("concat", x[:1], x[1:], shape=(4,)), "pull push"),
+        (gradients_of_slices, "pull pull slice slice slice concat push"),
+        (lambda b, x, y: b.emit("spread", b.const(3.0), shape=(4,)), "const push"),
+        (lambda b, x, y: b.emit("reduce_sum", y) * 1.0 + 0.0 * x, "pull reduce_sum spread push"),
+        (lambda b, x, y: b.emit("exp", b.const(0.0)) * x, "pull push"),
+        (lambda b, x, y: b.emit("log", b.const(0.0)) + x, "pull const log add push"),
     ],
 )
-def test_simplify_leaves(make: Any, ops: list[str]) -> None:
-    assert [n.op for n in built(make)] == ops
+def test_simplify_leaves(make: Any, ops: str) -> None:
+    assert " ".join(n.op for n in simplified(make)) == ops
 
 
-def test_a_scalar_stands_for_each_element_also_when_it_is_simplified() -> None:
-    nodes = built(lambda b, x, y: b.emit("reduce_sum", y) * 1.0 + 0.0 * x)
-    assert [n.op for n in nodes] == ["pull", "reduce_sum", "spread", "push"]
-    assert nodes[2].type.shape == (4,)
-
-
-def test_gradients_of_slices_become_one_concat() -> None:
-    b = Builder(OPS)
-    parts = [b.emit("pull", name=f"x{n}", shape=(n,), dtype="float") for n in (2, 1, 3)]
-    zero = [b.const(0.0, (n,)) for n in (2, 1, 3)]
-    padded = [
-        b.emit("concat", *(p if k == m else zero[m] for m in range(3)), shape=(6,))
-        for k, p in enumerate(parts)
-    ]
-    total = padded[2] + (padded[0] + padded[1])
-    b.emit("push", total, name="out", shape=(6,))
-    assert [n.op for n in simplify(Program("F", tuple(b.nodes))).nodes][3:] == ["concat", "push"]
+# Op -> it with a zero `o` [4] where it is zero with it; others take it alone.
+ZEROS: dict[str, Callable[[Builder, Any, Any, Any], Any]] = {
+    "matmul": lambda b, o, x, i: b.emit(
+        "matmul", b.emit("param", name="w", shape=(3, 4)), o, transpose=False
+    ),
+    "outer": lambda b, o, x, i: b.emit("outer", o, x),
+    "embed_grad": lambda b, o, x, i: b.emit("embed_grad", i, o, shape=(7, 4)),
+    "nll_grad": lambda b, o, x, i: b.emit(
+        "nll_grad", x, i, b.emit("present", slot=0), b.const(0.0)
+    ),
+    "dropout": lambda b, o, x, i: b.emit("dropout", o, p=0.5, key=1),
+    "dropout_by": lambda b, o, x, i: b.emit("dropout_by", o, i, p=0.5, key=1),
+    "slice": lambda b, o, x, i: b.emit("slice", o, start=1, shape=(2,)),
+    "spread": lambda b, o, x, i: b.emit("spread", b.const(0.0), shape=(4,)),
+    "div": lambda b, o, x, i: b.emit("div", o, x),
+    "mul": lambda b, o, x, i: b.emit("mul", o, x),
+}
 
 
 @pytest.mark.parametrize("op", ZERO_IF_ZERO)
 def test_zeros_are_propagated(op: str) -> None:
-    """Each op of the table goes as soon as its operand is zero; at other positions it stays."""
-    b = Builder(OPS)
-    operands = {
-        "matmul": [b.emit("param", name="w", shape=(3, 4)), b.const(0.0, (4,))],
-        "outer": [b.const(0.0, (3,)), b.emit("gather", slot=0, field="h", shape=(4,))],
-        "embed_grad": [b.emit("pull", name="i", shape=(), dtype="int"), b.const(0.0, (4,))],
-        "nll_grad": [
-            b.emit("gather", slot=0, field="h", shape=(4,)),
-            b.emit("pull", name="i", shape=(), dtype="int"),
-            b.emit("present", slot=0),
-            b.const(0.0),
-        ],
-        "dropout_by": [b.const(0.0, (4,)), b.emit("pull", name="i", shape=(), dtype="int")],
-        "spread": [b.const(0.0)],
-        "div": [b.const(0.0, (4,)), b.emit("present", slot=0)],
-        "mul": [b.const(0.0, (4,)), b.emit("present", slot=0)],
-    }.get(op, [b.const(0.0, (4,))])
-    attrs: dict[str, Any] = {
-        "matmul": {"transpose": False},
-        "slice": {"start": 1, "shape": (2,)},
-        "spread": {"shape": (4,)},
-        "embed_grad": {"shape": (7, 4)},
-        "dropout": {"p": 0.5, "key": 1},
-        "dropout_by": {"p": 0.5, "key": 1},
-    }.get(op, {})
-    assert all(operands[k].node.op == "const" for k in ZERO_IF_ZERO[op][:1])
-    out = b.emit(op, *operands, **attrs)
-    b.emit("push", out, name="out", shape=out.shape)
-    nodes = simplify(Program("F", tuple(b.nodes))).nodes
-    assert [n.op for n in nodes] == ["const", "push"]
-    assert nodes[0]["value"] == 0.0
-    assert nodes[0].type.shape == out.shape
+    """Each op of the table goes as soon as its operand is zero."""
+
+    def make(b: Builder, x: Any, y: Any) -> Any:
+        index = b.emit("pull", name="i", shape=(), dtype="int")
+        return ZEROS.get(op, lambda b, o, x, i: b.emit(op, o))(b, b.const(0.0, (4,)), x, index)
+
+    zero, push = simplified(make)
+    assert (zero.op, zero["value"]) == ("const", 0.0)
+    assert push.op == "push"
+    assert zero.type.shape == push["shape"]
 
 
 def test_inference_has_no_dropout() -> None:
@@ -151,31 +172,29 @@ def test_inference_has_no_dropout() -> None:
     assert not without_dropout(program).find("dropout")
 
 
-# Specialise.
+# Specialise, and place: products of a program, and of kinds of its vertices.
+
+INNER = "path: u_f, u_f, u_iou; lazy: "
+BACK = "path': u_f', u_f', u_iou'; final: d u_f, d u_f, d u_iou"
 
 
-def test_a_leaf_has_no_product_with_u_and_an_inner_vertex_none_with_w() -> None:
-    program = with_gradient(tree_lstm())
-    leaf, inner = kind(program, set(), {"word"}), kind(program, {0, 1}, set())
-    assert products(leaf, FORWARD) == {"w": 1}
-    assert products(inner, FORWARD) == {"u_iou": 1, "u_f": 2}
-    back = (Stage.PATH_BACKWARD, Stage.FINAL)
-    assert products(leaf, back) == {"w'": 1, "d w": 1}
-    assert products(inner, back) == {"u_iou'": 1, "u_f'": 2, "d u_iou": 1, "d u_f": 2}
-
-
-def test_a_vertex_without_a_label_has_no_classifier_gradient() -> None:
-    program = with_gradient(tree_lstm())
-    lazy = (Stage.LAZY, Stage.LAZY_BACKWARD)
-    assert products(kind(program, {0, 1}, {"label"}), lazy) == {"v": 1, "v'": 1, "d v": 1}
-    quiet = kind(program, {0, 1}, set())
-    assert "d v" not in products(quiet, lazy)
-    assert "v'" not in products(quiet, lazy)
+@pytest.mark.parametrize(
+    ("slots", "pull", "found"),
+    [
+        (set(), "word", "eager: w; lazy: v; final: d w, w'"),  # a leaf has no product with u
+        ({0, 1}, "", f"{INNER}v; {BACK}"),  # and no gradient of the classifier without a label
+        ({0, 1}, "label", f"{INNER}d v, v, v'; {BACK}"),
+        (None, "", f"eager: w; {INNER}d v, v, v'; {BACK}, d w, w'"),
+    ],
+)
+def test_products_of_the_tree_lstm(slots: set[int] | None, pull: str, found: str) -> None:
+    program = tree_lstm()
+    assert products(program if slots is None else kind(program, slots, pull)) == found
 
 
 def test_labels_do_not_split_tasks() -> None:
     """What only lazy ops read is no part of a path kind; without the pass nothing is known."""
-    program = with_gradient(tree_lstm())
+    program = tree_lstm()
     atoms = find_atoms(program)
     word, label = (1 << atoms.slots + atoms.pulls.index(n) for n in ("word", "label"))
     assert atoms.path[0] & word
@@ -190,33 +209,10 @@ def test_labels_do_not_split_tasks() -> None:
 def test_a_childless_vertex_has_nothing_to_do_for_children() -> None:
     """Values per child are dropped with all that only they need, forward and back."""
     program = with_gradient(FUNCTIONS["attention"][0]().trace())
-    leaf = kind(program, set(), {"word"})
-    assert not any(n.type.domain == Domain.EDGE for n in leaf.nodes)
-    assert products(leaf, FORWARD) == {"w": 1}
-    assert any(n.type.domain == Domain.EDGE for n in kind(program, {0}, {"word"}).nodes)
-
-
-# Place.
-
-
-def test_stages_of_the_tree_lstm() -> None:
-    program = with_gradient(tree_lstm())
-    where = products_by_stage(program)
-    assert where["w"] == {Stage.EAGER}
-    assert where["u_iou"] == where["u_f"] == {Stage.PATH}
-    assert where["v"] == {Stage.LAZY}
-    assert where["u_iou'"] == where["u_f'"] == {Stage.PATH_BACKWARD}
-    for name in ("d w", "d u_iou", "d u_f"):
-        assert where[name] == {Stage.FINAL}
-    assert where["d v"] == {Stage.LAZY}
-
-
-def products_by_stage(program: Program) -> dict[str, set[Stage]]:
-    found: dict[str, set[Stage]] = {}
-    for stage in Stage:
-        for name in products(program, (stage,)):
-            found.setdefault(name, set()).add(stage)
-    return found
+    for slots in (set[int](), {0}):
+        of_kind = kind(program, slots, "word")
+        assert any(n.type.domain == Domain.EDGE for n in of_kind.nodes) == bool(slots)
+        assert slots or products(of_kind) == "eager: w; final: d w, w'"
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -227,129 +223,180 @@ def test_placed_programs_run_in_order(name: str) -> None:
     pushes = {n["name"] for n in traced.nodes if n.op == "push"}
     program = simplify(differentiate(traced, pushes, reals, scaled_loss=False))
     placed = verify(place(program), "place", placed=True)
+    gathers = ("gather", "gather_all")
     below: list[bool] = []
     for node in placed.nodes:
-        below.append(node.op in ("gather", "gather_all") or any(below[i] for i in node.inputs))
+        below.append(node.op in gathers or any(below[i] for i in node.inputs))
         assert not (node.stage == Stage.EAGER and below[-1])
-        if node.op == "scatter" and placed.find("gather") + placed.find("gather_all"):
+        if node.op == "scatter" and any(placed.find(op) for op in gathers):
             assert node.stage in FORWARD
-    for off in ({"eager": False}, {"lazy": False}, {"eager": False, "lazy": False}):
-        other = verify(place(program, **off), "place", placed=True)
+    for eager, lazy in ((False, True), (True, False), (False, False)):
+        other = verify(place(program, eager=eager, lazy=lazy), "place", placed=True)
         stages = {n.stage for n in other.nodes}
-        if off.get("eager") is False:
-            assert Stage.EAGER not in stages
-        if off.get("lazy") is False:
-            assert not stages & {Stage.LAZY, Stage.LAZY_BACKWARD, Stage.FINAL}
-
-
-# Stack.
-
-
-class Parts(vrt.VertexFunction):
-    """Gates of a product of the input; `pushes` one of them as well."""
-
-    def __init__(self, pushes: bool) -> None:
-        super().__init__(arity=1, state={"h": 3})
-        self.w, self.pushes = vrt.Parameter((6, 2)), pushes
-
-    def forward(self) -> None:
-        a, b = vrt.split(self.w @ self.pull("x", (2,)), 2)
-        h = vrt.tanh(a * self.gather(0).h + b)
-        self.scatter(h=h)
-        self.push("h", h)
-        if self.pushes:
-            self.push("b", b)
+        assert eager or Stage.EAGER not in stages
+        assert lazy or not stages & {Stage.LAZY, Stage.LAZY_BACKWARD, Stage.FINAL}
 
 
 @pytest.mark.parametrize("pushes", [False, True])
 def test_the_path_takes_the_parts_of_what_comes_before_it_if_nothing_else_reads_them(
     pushes: bool,
 ) -> None:
-    program = place(Parts(pushes).trace())
+    """Gates of a product of the input."""
+
+    def body(f: Any, h: Any) -> Any:
+        a, b = vrt.split(f.w @ f.pull("x", (2,)), 2)
+        if pushes:
+            f.push("b", b)
+        return vrt.tanh(a * h + b)
+
+    program = place(Of(body, w=(6, 2)).trace())
     stages = {n.stage for n in program.nodes if n.op == "slice"}
     assert stages == {Stage.EAGER if pushes else Stage.PATH}
-    (product,) = (n for n in program.nodes if n.op == "matmul")
-    assert product.stage == Stage.EAGER
+    assert products(program) == "eager: w"
+
+
+# Stack.
 
 
 def test_gates_declared_apart_are_one_product_and_one_matrix() -> None:
-    traced = GRU().trace()
-    stacked = verify(stack_parameters(place(traced)), "stack")
+    stacked = verify(stack_parameters(place(GRU().trace())), "stack")
     assert stacked.stacks == (("w_r", "w_z", "w_n"), ("u_r", "u_z", "u_n"))
-    assert products(stacked, tuple(Stage)) == {"w_r+w_z+w_n": 1, "u_r+u_z+u_n": 1, "v": 1}
+    assert products(stacked) == "path: u_r+u_z+u_n, v, w_r+w_z+w_n"
     net = Way().compile(GRU())
     parts = [net.executor.model.store.value(n) for n in ("u_r", "u_z", "u_n")]
     addresses = [part.__array_interface__["data"][0] for part in parts]
     assert addresses == [addresses[0] + k * parts[0].nbytes for k in range(3)]
-    inner = kind(with_gradient(stacked), {0}, set())
-    back = (Stage.PATH_BACKWARD, Stage.FINAL)
-    assert products(inner, back) == {"u_r+u_z+u_n'": 1, "d u_r+u_z+u_n": 1}
+    assert products(kind(with_gradient(stacked), {0})) == (
+        "path: u_r+u_z+u_n; lazy: v; path': u_r+u_z+u_n'; final: d u_r+u_z+u_n"
+    )
 
 
-def test_a_table_that_is_looked_up_joins_no_stack() -> None:
-    class Shared(vrt.VertexFunction):
-        def __init__(self) -> None:
-            super().__init__(arity=1, state={"h": 3})
-            self.table = vrt.Parameter((WORDS, 3))
-            self.u = vrt.Parameter((3, 3))
-
-        def forward(self) -> None:
-            h = vrt.tanh(vrt.embed(self.table, self.pull("word")) + self.gather(0).h)
-            self.scatter(h=h)
-            self.push("one", self.table @ h)
-            self.push("two", self.u @ h)
-
-    assert stack_parameters(place(Shared().trace())).stacks == ()
+def table_too(f: Any, h: Any) -> Any:
+    """A table that is looked up multiplies the same vector."""
+    x = vrt.tanh(vrt.embed(f.table, f.pull("word")) + h)
+    f.push("table", f.table @ x)
+    return f.u @ x
 
 
-def test_a_stack_joins_no_other_stack() -> None:
+def two_vectors(f: Any, h: Any) -> Any:
     """Two of three parameters are stacked for one vector; all three multiply another."""
+    return (f.u @ f.a + f.v @ f.a) * (f.v @ f.b + f.w @ f.b + f.u @ f.b)
 
-    class Shared(vrt.VertexFunction):
-        def __init__(self) -> None:
-            super().__init__(state={})
-            self.u, self.v, self.w = (vrt.Parameter((5, 3)) for _ in range(3))
-            self.a, self.b = vrt.Parameter((3,)), vrt.Parameter((3,))
 
-        def forward(self) -> None:
-            first = self.u @ self.a + self.v @ self.a
-            self.push(
-                "loss", vrt.sum(first * (self.v @ self.b + self.w @ self.b + self.u @ self.b))
-            )
+VECTOR, SQUARE = (3,), (3, 3)
 
-    assert stack_parameters(place(Shared().trace())).stacks == (("u", "v"),)
+
+@pytest.mark.parametrize(
+    ("function", "stacks"),
+    [
+        (Of(table_too, table=(WORDS, 3), u=SQUARE), ()),
+        (Of(two_vectors, u=SQUARE, v=SQUARE, w=SQUARE, a=VECTOR, b=VECTOR), (("u", "v"),)),
+    ],
+    ids=["a table joins no stack", "a stack joins no other"],
+)
+def test_what_is_stacked(function: Of, stacks: tuple[tuple[str, ...], ...]) -> None:
+    assert stack_parameters(place(function.trace())).stacks == stacks
 
 
 def test_forget_gates_of_two_children_are_one_product() -> None:
     origins: dict[object, int] = {}
-    program = kind(with_gradient(tree_lstm()), {0, 1}, set())
-    stages = (*FORWARD, Stage.PATH_BACKWARD, Stage.FINAL)
-    joined = stack_rows(program, stages, lambda key: origins.setdefault(key, 1000 + len(origins)))
+    joined = stack_rows(
+        kind(tree_lstm(), {0, 1}),
+        (*FORWARD, *BACKWARD),
+        lambda key: origins.setdefault(key, 1000 + len(origins)),
+    )
     verify(joined, "stack rows", placed=True)
-    assert products(joined, FORWARD) == {"u_iou": 1, "u_f": 1}
-    back = (Stage.PATH_BACKWARD, Stage.FINAL)
-    assert products(joined, back) == {"u_iou'": 1, "u_f'": 1, "d u_iou": 1, "d u_f": 1}
-    (product,) = [
-        n
-        for n in joined.nodes
-        if n.op == "matmul" and joined.nodes[n.inputs[0]]["name"] == "u_f" and n.stage == Stage.PATH
-    ]
-    assert product.type.shape == (2, 5)
+    assert products(joined) == (
+        "path: u_f, u_iou; lazy: v; path': u_f', u_iou'; final: d u_f, d u_iou"
+    )
+    assert (2, 5) in {n.type.shape for n in joined.nodes if n.op == "matmul"}
 
 
 def test_products_in_a_row_are_not_joined() -> None:
     """W (W x) cannot be one product, whatever the weights."""
+    twice = Of(lambda f, h: f.w @ (f.w @ h + 1.0), w=SQUARE)
+    joined = stack_rows(kind(place(twice.trace()), {0}), FORWARD, lambda key: 1000)
+    assert products(joined) == "path: w, w"
 
-    class Twice(vrt.VertexFunction):
-        def __init__(self) -> None:
-            super().__init__(arity=1, state={"h": 3})
-            self.w = vrt.Parameter((3, 3))
 
-        def forward(self) -> None:
-            h = self.w @ (self.w @ self.gather(0).h + 1.0)
-            self.scatter(h=h)
-            self.push("loss", vrt.sum(h))
+# Fuse: groups are convex, and every value is made before it is read.
 
-    program = kind(with_gradient(Twice().trace()), {0}, set())
-    joined = stack_rows(program, FORWARD, lambda key: 1000)
-    assert products(joined, FORWARD) == {"w": 2}
+
+def tasks_of(name: str, passes: Passes = Passes()) -> list[TaskProgram]:  # noqa: B008
+    """Compile every kind that a batch with many of them has, for both ways of training."""
+    make, arity = FUNCTIONS[name]
+    lists = [[], [], [0, 1][:arity], [2], [3, -1][:arity], [-1, 4][-arity:], [5]]
+    graph = vrt.InputGraph.from_children(lists, pulls_for(len(lists), 4))
+    model = Way(passes=passes).model(make())
+    found = []
+    for use in ("gradients", "training"):
+        batch = vrt.GraphBatch.from_graphs([graph])
+        (run,) = model.prepare(use_of(use, model.function), batch)
+        found += run.variant.tasks
+    return found
+
+
+def check_steps(task: TaskProgram) -> None:
+    """Check that steps can run one after another and together do the stage's work once."""
+    nodes = task.program.nodes
+    done: set[int] = set(task.reads)
+    seen: Counter[int] = Counter()
+    for step in task.steps:
+        members = step.nodes if isinstance(step, Group) else (step.node,)
+        for k in members:
+            leaf = is_free(nodes[k])
+            for i in nodes[k].inputs:
+                assert i in done or is_free(nodes[i]), f"%{k} reads %{i} before it is made"
+                if isinstance(step, Group) and is_free(nodes[i]) and i not in task.local:
+                    assert i in members, f"%{k} reads the leaf %{i}, of which no row is there"
+            if leaf:
+                continue
+            seen[k] += 1
+            assert nodes[k].stage == task.stage
+            done.add(k)
+            if isinstance(step, Group):
+                summed = OPS[nodes[k].op].role == "segment" or nodes[k].op == "sum_rows"
+                inside = nodes[k].type.domain in (step.domain, Domain.PARAM)
+                assert inside or summed or OPS[nodes[k].op].role == "effect"
+    assert set(seen.values()) <= {1}
+    silent = {"scatter", "push", "keep", "pull_grad", "param_grad"}
+    for k, node in enumerate(nodes):
+        if node.stage == task.stage and OPS[node.op].role == "effect" and node.op not in silent:
+            assert seen[k] == 1, f"effect %{k} is left out"
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_groups_are_convex(name: str) -> None:
+    for task in tasks_of(name):
+        check_steps(task)
+
+
+def test_without_fusion_a_group_does_one_thing() -> None:
+    for task in tasks_of("tree-lstm", OFF):
+        check_steps(task)
+        for step in task.steps:
+            if isinstance(step, Group):
+                work = [k for k in step.nodes if OPS[task.program.nodes[k].op].role != "effect"]
+                assert sum(not is_free(task.program.nodes[k]) for k in work) <= 1
+
+
+def test_a_product_between_elementwise_ops_splits_their_group() -> None:
+    """y = x * (W x), x elementwise: fusing x with y would put the product inside its own group."""
+
+    def body(f: Any, h: Any) -> Any:
+        x = vrt.tanh(h + 1.0)
+        return vrt.sigmoid(x * (f.w @ x))
+
+    model = Way().model(Of(body, w=SQUARE))
+    chain = vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(3)])
+    (run,) = model.prepare(use_of("inference", model.function), chain)
+    (task,) = [t for t in run.variant.tasks if t.stage == Stage.PATH and t.program.find("gather")]
+    check_steps(task)
+    nodes = task.program.nodes
+    before, product, after = task.steps
+    assert isinstance(before, Group)
+    assert isinstance(after, Group)
+    assert not isinstance(product, Group)
+    assert "tanh" in {nodes[k].op for k in before.nodes}
+    assert {"mul", "sigmoid"} <= {nodes[k].op for k in after.nodes}
+    assert nodes[product.node].inputs[1] in task.local
