@@ -76,7 +76,7 @@ class PaperDevice(ShimDevice):
 
 def on_paper(
     function: Any,
-    processors: int,
+    processors: int | None,
     *,
     policy: str = "frontier",
     passes: Passes | None = None,
@@ -87,7 +87,7 @@ def on_paper(
     """Compile for a GPU on paper.
 
     Args:
-        processors: of a group of the persistent engine.
+        processors: of a group of the persistent engine; None lets the model choose.
         clusters: that run at once; as many as there are processors for by default.
     """
     options = CompileOptions(
