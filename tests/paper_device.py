@@ -83,15 +83,18 @@ def on_paper(
     of_device: int = 4,
     engine: str = "persistent",
     clusters: int | None = None,
+    device: PaperDevice | None = None,
 ) -> Network:
     """Compile for a GPU on paper.
 
     Args:
+        device: in place of one of so many processors and clusters.
         processors: of a group of the persistent engine; None lets the model choose.
         clusters: that run at once; as many as there are processors for by default.
     """
     options = CompileOptions(
         np.dtype("float32"), policy, passes or Passes(), "float32", engine, 1, processors
     )
-    executor = compile_on(PaperDevice(of_device, clusters), function.trace(), options)
+    device = device or PaperDevice(of_device, clusters)
+    executor = compile_on(device, function.trace(), options)
     return Network(executor, 0, "mean_graphs")

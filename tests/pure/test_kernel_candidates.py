@@ -11,13 +11,11 @@ import pytest
 import vertexrt as vrt
 from benchmarks.papers.stacks import Form, Stack, stack_batch
 from tests.many_vectors import ManyVectors, two_chains
-from tests.paper_device import PaperDevice
+from tests.paper_device import PaperDevice, on_paper
 from tests.shim_device import ARGUMENT_BYTES
-from vertexrt.engine.variant import CompileOptions, Passes
 from vertexrt.errors import NoKernelError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda.compile import ALL_FIT, Spilled
-from vertexrt.kernels.cuda.compile_for_gpu import compile_on
 from vertexrt.kernels.cuda.device import Ahead, none_ahead
 from vertexrt.kernels.cuda.persistent import (
     LITTLE_SPILLED,
@@ -59,33 +57,33 @@ def evaluate(
     engine: str = "persistent",
     processors: int | None = None,
     size: int = 256,
-) -> None:
-    how = np.dtype("float32"), "frontier", Passes(), "float32"
-    options = CompileOptions(*how, engine, 1, processors)
-    executor = compile_on(device, TreeLSTM(5, 4, size, 3).trace(), options)
+) -> list[str]:
+    """Run a Tree-LSTM of some size, and return the kernels that were tried."""
+    net = on_paper(TreeLSTM(5, 4, size, 3), processors, engine=engine, device=device)
     if engine == "persistent" and processors is None:
-        executor.model.chooser.only(Configuration(True, 1, FEWEST))  # whatever is predicted
+        net.executor.model.chooser.only(Configuration(True, 1, FEWEST))  # whatever is predicted
     pulls = {"word": [0, 1, -1], "label": [1, 1, 1]}
-    batch = GraphBatch.from_graphs([InputGraph.from_children([[], [], [0, 1]], pulls)])
-    vrt.Network(executor, 0, "mean_graphs").record(batch)
+    net.record(GraphBatch.from_graphs([InputGraph.from_children([[], [], [0, 1]], pulls)]))
+    return [source for source, _ in device.tried]
 
 
 def layers(
-    device: PaperDevice, form: Form, sequences: int, engine: str, processors: int | None
+    device: PaperDevice,
+    form: Form,
+    count: int = 1,
+    engine: str = "persistent",
+    processors: int | None = 8,
 ) -> vrt.Network:
     """Train layers on sequences of 35 steps."""
-    how = np.dtype("float32"), "frontier", Passes(), "float32"
-    options = CompileOptions(*how, engine, 1, processors)
-    net = vrt.Network(compile_on(device, Stack(form).trace(), options), 0, "mean_graphs")
-    net.step(stack_batch(form, np.zeros((sequences, 35, form.hidden), np.float32)), vrt.SGD(0.0))
+    net = on_paper(Stack(form), processors, engine=engine, device=device)
+    net.step(stack_batch(form, np.zeros((count, 35, form.hidden), np.float32)), vrt.SGD(0.0))
     return net
 
 
 @pytest.mark.parametrize("spills", [0, 1, 2])
 def test_the_next_kernel_compiles_beside_the_first(spills: int) -> None:
     device = Spilling(*[MUCH] * spills)
-    evaluate(device)
-    tried = [source for source, _ in device.tried]
+    tried = evaluate(device)
     assert len(tried) == len({*tried}) == spills + 1
     assert device.loaded[-1] == tried[-1]
     for (_, ahead), following in zip(device.tried, tried[1:], strict=False):
@@ -94,22 +92,20 @@ def test_the_next_kernel_compiles_beside_the_first(spills: int) -> None:
 
 def test_a_kernel_that_spills_little_is_taken_at_once() -> None:
     device = Spilling(LITTLE_SPILLED)
-    evaluate(device)
-    assert device.loaded[-1:] == [source for source, _ in device.tried]
+    assert evaluate(device) == device.loaded[-1:]
 
 
 def test_of_kernels_that_spill_the_least_is_taken() -> None:
     device = Spilling(LITTLE_SPILLED + 3, LITTLE_SPILLED + 1, *[MOST_SPILLED] * 98)
-    evaluate(device)
-    assert len(device.tried) > 2
-    assert device.loaded[-1] == device.tried[1][0]
+    _, least, *others = evaluate(device)
+    assert others
+    assert device.loaded[-1] == least
 
 
 def test_where_all_kernels_spill_much_weights_stay_in_memory() -> None:
     """The last kernel that is tried has none in registers."""
     device = Spilling(*[MUCH] * 99)
-    evaluate(device)
-    tried = [source for source, _ in device.tried]
+    tried = evaluate(device)
     assert len(tried) == len({*tried}) > 1
     assert device.tried[-1][1] == []
     assert device.loaded[-1] == tried[-1]
@@ -128,8 +124,7 @@ def test_more_is_spilled_where_weights_would_be_read_from_memory() -> None:
 @pytest.mark.parametrize("processors", [8, None])
 def test_auto_does_not_take_kernels_that_spill_much(processors: int | None) -> None:
     device = Spilling(*[MUCH] * 99)
-    evaluate(device, "auto", processors)
-    assert not set(device.loaded) & {source for source, _ in device.tried}
+    assert not set(device.loaded) & {*evaluate(device, "auto", processors)}
 
 
 @pytest.mark.parametrize(("spilled", "copies"), [(MOST_WITH_COPIES, True), (MUCH, False)])
@@ -138,7 +133,7 @@ def test_copies_are_left_out_where_all_kernels_before_spill_much(
 ) -> None:
     """A layer of 256 in groups of 8: weights in registers, or in shared memory with a copy."""
     device = Spilling(MUCH, spilled)
-    layers(device, Form("LSTM", 256), 1, "persistent", 8)
+    layers(device, Form("LSTM", 256))
     tried = [source for source, _ in device.tried]
     assert ["copy_weights(" in source for source in tried] == [False, True, False][: 3 - copies]
     assert device.loaded[-1] == tried[-1]
@@ -148,7 +143,7 @@ def test_copies_are_left_out_where_all_kernels_before_spill_much(
 @pytest.mark.parametrize(("less", "copies"), [(0, True), (WORTH_OF_COPIES + 1, False)])
 def test_copies_are_worth_some_of_what_is_spilled(less: int, copies: bool) -> None:
     device = Spilling(MUCH, MOST_SPILLED, MOST_SPILLED - less, *[TOO_MUCH] * 9)
-    layers(device, Form("LSTM", 256), 1, "persistent", 8)
+    layers(device, Form("LSTM", 256))
     assert ("copy_weights(" in device.loaded[-1]) == copies
 
 
@@ -157,7 +152,7 @@ def test_layers_with_copies_are_one_function() -> None:
     counts = []
     for count in (2, 5):
         device = Spilling(MUCH)
-        layers(device, Form("LSTM", 256, count), 1, "persistent", 8)
+        layers(device, Form("LSTM", 256, count))
         counts.append(device.loaded[-1].count("copy_weights("))
     assert counts == [2, 2]
 
@@ -183,13 +178,11 @@ def test_a_function_with_too_many_words_runs_batched(
     vectors: int, argument_bytes: int, text: str
 ) -> None:
     batch, function = two_chains(), ManyVectors(vectors)
-    how = np.dtype("float32"), "frontier", Passes(), "float32"
     device = PaperDevice(argument_bytes=argument_bytes)
-    executor = compile_on(device, function.trace(), CompileOptions(*how, "persistent", 1, 1))
     with pytest.raises(NoKernelError, match=text):
-        vrt.Network(executor, 0, "mean_graphs")(batch)
-    executor = compile_on(device, function.trace(), CompileOptions(*how, "auto", 1, None))
-    chooser = executor.model.chooser
+        on_paper(function, 1, device=device)(batch)
+    net = on_paper(function, None, engine="auto", device=device)
+    chooser = net.executor.model.chooser
     assert chooser.pick(False, batch).persistent
-    vrt.Network(executor, 0, "mean_graphs")(batch)
+    net(batch)
     assert not chooser.pick(False, batch).persistent

@@ -5,7 +5,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -54,9 +54,10 @@ def keep(ratio: float) -> None:
         entries.write(KIND, entry_name(shape), b"", dict.fromkeys(ROWS, ratio))
 
 
-def network(passes: Passes | None = None) -> vrt.Network:
+def network(products: str = FIXED, **options: Any) -> vrt.Network:
     function = TreeLSTM(vocab=20, embed=HIDDEN, hidden=HIDDEN, classes=HIDDEN)
-    return vrt.compile(function, device="cpu", threads=1, seed=3, passes=passes)
+    options = {"device": "cpu", "passes": Passes(products=products), **options}
+    return vrt.compile(function, threads=1, seed=3, **options)
 
 
 def batch() -> vrt.GraphBatch:
@@ -75,60 +76,50 @@ def made_of(net: vrt.Network) -> list[str]:
 @pytest.mark.parametrize(
     ("ratios", "fixed", "rows"),
     [
-        ({}, 512, 512),
-        ({1: 2.0, 16: 1.5, 256: 1.1}, 512, 512),  # as the limit says
-        ({1: 2.0, 16: 0.97, 256: 1.1}, 512, 512),  # within the noise
-        ({1: 2.0, 16: 1.5, 256: 0.97}, ANY_ROWS, ANY_ROWS),
-        ({1: 2.0, 16: 1.5, 256: 0.9}, 512, 64),  # between 16 and 256
-        ({1: 2.0, 16: 1.5, 256: 0.9}, ANY_ROWS, 64),
-        ({1: 0.5, 16: 0.5, 256: 0.5}, ANY_ROWS, 0),
-        ({1: 0.5, 16: 1.5, 256: 1.5}, 512, 512),  # one border alone
-        ({1: 2.0, 16: 1.5, 256: 1.2}, 64, 256),
-        ({1: 2.0, 16: 1.5, 256: 1.04}, 64, 64),
+        ((), 512, 512),
+        ((2.0, 1.5, 1.1), 512, 512),  # as the limit says
+        ((2.0, 0.97, 1.1), 512, 512),  # within the noise
+        ((2.0, 1.5, 0.97), ANY_ROWS, ANY_ROWS),
+        ((2.0, 1.5, 0.9), 512, 64),  # between 16 and 256
+        ((2.0, 1.5, 0.9), ANY_ROWS, 64),
+        ((0.5, 0.5, 0.5), ANY_ROWS, 0),
+        ((0.5, 1.5, 1.5), 512, 512),  # one border alone
+        ((2.0, 1.5, 1.2), 64, 256),
+        ((2.0, 1.5, 1.04), 64, 64),
     ],
 )
 def test_a_limit_is_corrected_where_the_other_is_clearly_faster(
-    ratios: dict[int, float], fixed: int, rows: int
+    ratios: tuple[float, ...], fixed: int, rows: int
 ) -> None:
-    assert corrected(fixed, ratios) == rows
+    assert corrected(fixed, dict(zip((1, 16, 256), ratios, strict=False))) == rows
 
 
-@pytest.mark.parametrize(
-    ("form", "m", "n", "size", "rows"),
-    [
-        ("x W^T", 768, 256, 16, ANY_ROWS),
-        ("x W^T", 2048, 512, 16, 512),
-        ("x W^T", 768, 256, 8, 64),
-        ("d W", 2048, 512, 16, 512),
-        ("x W^T", 64, 3, 16, ANY_ROWS),
-        ("d W", 5, 4096, 8, ANY_ROWS),
-        ("d^T x", 1024, 256, 16, ANY_ROWS),
-        ("d^T x", 2048, 512, 16, 24),
-        ("d^T x", 1024, 256, 8, 16),
-    ],
-)
-def test_the_limits_are_those_that_were_measured(
-    form: str, m: int, n: int, size: int, rows: int
-) -> None:
-    assert fixed_rows(ProductShape(form, "float", m, n), size) == rows
+# Form, type, outputs, inner elements and a vector's: up to how many rows tiles make a product, as
+# it was measured, and from how many on they transpose the weight.
+LIMITS: dict[str, tuple[int, int]] = {
+    "x W^T, float, 768, 256, 16": (ANY_ROWS, 64),
+    "x W^T, float, 2048, 512, 16": (512, 128),
+    "x W^T, float, 768, 256, 8": (64, 64),
+    "x W^T, float, 64, 3, 16": (ANY_ROWS, 16),
+    "x W^T, float, 5, 64, 16": (ANY_ROWS, STRIP_ROWS),  # whatever the outputs
+    "x W^T, float, 96, 100, 16": (ANY_ROWS, 25),
+    "x W^T, float, 72, 256, 16": (ANY_ROWS, ANY_ROWS),  # a strip has 64 outputs
+    "x W^T, double, 72, 256, 16": (ANY_ROWS, 64),  # 32
+    "x W^T, float, 4096, 1024, 16": (512, ANY_ROWS),
+    "d W, float, 768, 256, 16": (ANY_ROWS, ANY_ROWS),  # which reads W as it lies
+    "d W, float, 2048, 512, 16": (512, ANY_ROWS),
+    "d W, float, 5, 4096, 8": (ANY_ROWS, ANY_ROWS),
+    "d^T x, float, 1024, 256, 16": (ANY_ROWS, ANY_ROWS),
+    "d^T x, float, 2048, 512, 16": (24, ANY_ROWS),
+    "d^T x, float, 1024, 256, 8": (16, ANY_ROWS),
+}
 
 
-@pytest.mark.parametrize(
-    ("form", "real", "m", "n", "size", "rows"),
-    [
-        ("x W^T", "float", 5, 64, 16, STRIP_ROWS),  # whatever the outputs
-        ("x W^T", "float", 768, 256, 16, 64),
-        ("x W^T", "float", 96, 100, 16, 25),
-        ("x W^T", "float", 72, 256, 16, ANY_ROWS),  # a strip has 64 outputs
-        ("x W^T", "double", 72, 256, 16, 64),  # 32
-        ("x W^T", "float", 4096, 1024, 16, ANY_ROWS),
-        ("d W", "float", 768, 256, 16, ANY_ROWS),  # which reads W as it lies
-    ],
-)
-def test_a_weight_is_transposed_for_many_rows(
-    form: str, real: str, m: int, n: int, size: int, rows: int
-) -> None:
-    assert strips_from(ProductShape(form, real, m, n), size) == rows
+@pytest.mark.parametrize("product", LIMITS)
+def test_the_limits_are_those_that_were_measured(product: str) -> None:
+    form, real, m, n, size = product.split(", ")
+    shape = ProductShape(form, real, int(m), int(n))
+    assert (fixed_rows(shape, int(size)), strips_from(shape, int(size))) == LIMITS[product]
 
 
 def test_what_is_decided_says_from_how_many_rows_a_weight_is_transposed() -> None:
@@ -140,33 +131,32 @@ def test_what_is_decided_says_from_how_many_rows_a_weight_is_transposed() -> Non
 
 def test_a_table_that_says_blas_makes_it_blas_and_results_agree(choices_folder: Path) -> None:
     keep(0.5)
-    by_table, by_blas = (network(Passes(products=way)) for way in (TIMED, BLAS))
-    by_tiles = network(Passes(products=FIXED))
     timed = "BLAS; at 1, 4, 16, 64, 256 rows BLAS takes 0.50"
-    for net, words in ((by_table, timed), (by_tiles, "register tiles"), (by_blas, "BLAS")):
+    nets = [network(TIMED), network(BLAS), network(FIXED)]
+    for net, words in zip(nets, (timed, "BLAS", "register tiles"), strict=True):
         lines = made_of(net)
         assert len(lines) >= 6
         assert all(f": {words}" in line for line in lines), lines
-    losses = [[net.step(batch(), vrt.SGD(0.1)) for _ in range(3)] for net in (by_table, by_blas)]
-    assert losses[0] == losses[1]
-    function = TreeLSTM(vocab=20, embed=HIDDEN, hidden=HIDDEN, classes=HIDDEN)
-    oracle = vrt.compile(function, device="reference", dtype="float64", threads=1, seed=3)
-    exact = [oracle.step(batch(), vrt.SGD(0.1)) for _ in range(3)]
-    np.testing.assert_allclose(losses[0], exact, rtol=1e-5)
-    np.testing.assert_allclose(
-        [by_tiles.step(batch(), vrt.SGD(0.1)) for _ in range(3)], exact, rtol=1e-5
+    nets.append(network(device="reference", dtype="float64"))
+    by_table, by_blas, by_tiles, exact = (
+        [net.step(batch(), vrt.SGD(0.1)) for _ in range(3)] for net in nets
     )
+    assert by_table == by_blas
+    np.testing.assert_allclose([by_blas, by_tiles], [exact, exact], rtol=1e-5)
+
+
+def blas_above(net: vrt.Network, push: str, given: vrt.GraphBatch, loss: bool) -> int:
+    """Return above how many rows BLAS is called, and kept to a thread."""
+    (run,) = net.executor.model.prepare(Use(frozenset({push}), loss=loss), given)
+    return cast("HostExecutable", run.ready.executable).blas_above
 
 
 def test_blas_is_kept_to_a_thread_only_where_it_is_called(choices_folder: Path) -> None:
     keep(2.0)
-    runs = [
-        net.executor.model.prepare(Use(frozenset({"loss"}), loss=True), batch())
-        for net in (network(Passes(products=TIMED)), network(Passes(products=BLAS)))
-    ]
-    above = [cast("HostExecutable", run.ready.executable).blas_above for (run,) in runs]
-    assert [rows < ANY_ROWS for rows in above] == [not WIDE, True]
-    assert above[1] == 0
+    assert (blas_above(network(TIMED), "loss", batch(), True) < ANY_ROWS) == (not WIDE)
+    assert blas_above(network(BLAS), "loss", batch(), True) == 0
+    assert choose(SHAPES[0], TIMED).rows == (ANY_ROWS if WIDE else max(ROWS))
+    assert choose(SHAPES[0], BLAS).rows == 0
 
 
 class TwoRows(vrt.VertexFunction):
@@ -190,14 +180,7 @@ def test_a_product_of_two_rows_a_vertex_calls_blas_in_smaller_launches(
     net = vrt.compile(TwoRows(), device="cpu", threads=1, passes=Passes(products=TIMED))
     given = dict.fromkeys(("x", "y"), np.ones((5, HIDDEN), np.float32))
     vertices = vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children([[]] * 5, given)])
-    (run,) = net.executor.model.prepare(Use(frozenset({"z"})), vertices)
-    assert cast("HostExecutable", run.ready.executable).blas_above == 16
-
-
-def test_a_table_that_says_tiles_stays_with_them(choices_folder: Path) -> None:
-    keep(2.0)
-    assert choose(SHAPES[0], TIMED).rows == (ANY_ROWS if WIDE else max(ROWS))
-    assert choose(SHAPES[0], BLAS).rows == 0
+    assert blas_above(net, "z", vertices, False) == 16
 
 
 def test_tiles_make_products_of_any_width() -> None:
@@ -231,9 +214,10 @@ def test_what_cannot_be_kept_is_not_timed(
     folders.forget()
 
 
-def test_small_products_are_not_timed(choices_folder: Path) -> None:
+def test_products_of_little_or_very_large_weights_are_not_timed(choices_folder: Path) -> None:
     assert ratios_of(ProductShape("x W^T", "float", 64, 64)) == {}
     assert not (choices_folder / KIND).exists()
+    assert time_product(ProductShape("x W^T", "float", 1 << 17, 1 << 8)) == {}
 
 
 def test_timing_a_layer_takes_much_less_than_a_second() -> None:
@@ -244,21 +228,17 @@ def test_timing_a_layer_takes_much_less_than_a_second() -> None:
         assert time.thread_time() - start < 0.5
 
 
-def test_a_weight_that_is_too_large_is_not_timed() -> None:
-    assert time_product(ProductShape("x W^T", "float", 1 << 17, 1 << 8)) == {}
-
-
 def test_what_is_no_choice_is_refused() -> None:
     with pytest.raises(UsageError, match=r"products='mkl'.*timed, fixed, blas"):
-        network(Passes(products="mkl"))
+        network("mkl")
 
 
 STEPS = """
 import hashlib, sys
 sys.path.insert(0, ".")
 import vertexrt as vrt
-from tests.pure.test_product_choice import TIMED, Passes, batch, network
-net = network(Passes(products=TIMED))
+from tests.pure.test_product_choice import TIMED, batch, network
+net = network(TIMED)
 for _ in range(3):
     net.step(batch(), vrt.Adagrad(0.1))
 parts = [net.parameters[name].tobytes() for name in sorted(net.parameters)]
@@ -268,7 +248,7 @@ print(hashlib.sha256(b"".join(parts)).hexdigest())
 
 def test_bits_do_not_depend_on_timings(choices_folder: Path) -> None:
     """Nothing is timed unless it is asked for: a seed gives the same bits with empty caches."""
-    network().step(batch(), vrt.Adagrad(0.1))
+    network(passes=None).step(batch(), vrt.Adagrad(0.1))
     assert not (choices_folder / KIND).exists()
 
 
