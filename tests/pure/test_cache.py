@@ -27,6 +27,15 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     folders.forget()
 
 
+def write(content: bytes = b"content") -> Path:
+    return entries.write("kind", "name", content, None)
+
+
+def read_back() -> bytes | None:
+    found = entries.read("kind", "name")
+    return None if found is None else found.content
+
+
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
@@ -38,7 +47,7 @@ def private(temporary: Path) -> Path:
 def test_folders_and_files_are_private_whatever_the_umask(cache_folder: Path) -> None:
     before = os.umask(0)
     try:
-        path = entries.write("kind", "name", b"content", 1)
+        path = write()
     finally:
         os.umask(before)
     assert path == cache_folder / "kind" / "name"
@@ -50,12 +59,12 @@ def test_folders_and_files_are_private_whatever_the_umask(cache_folder: Path) ->
 def test_a_folder_that_others_may_write_to_is_refused(
     cache_folder: Path, temporary: Path, bits: int, inside: bool
 ) -> None:
-    path = entries.write("kind", "name", b"planted", None)
+    path = write(b"planted")
     folders.forget()
     refused = path.parent if inside else cache_folder
     refused.chmod(bits)
     with pytest.warns(CacheWarning) as caught:
-        assert entries.read("kind", "name") is None
+        assert read_back() is None
     assert [str(each.message) for each in caught] == [
         f"[cache] {refused} can be written by others (mode {bits:o}); a folder of this user that "
         "no other user can write to, for compiled kernels; set VERTEXRT_CACHE to such a folder; "
@@ -63,19 +72,17 @@ def test_a_folder_that_others_may_write_to_is_refused(
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # it is said once
-        assert entries.write("kind", "name", b"ours", None).parent == private(temporary) / "kind"
-    found = entries.read("kind", "name")
-    assert found is not None
-    assert found.content == b"ours"
+        assert write(b"ours").parent == private(temporary) / "kind"
+    assert read_back() == b"ours"
 
 
 @as_root
 def test_a_folder_of_another_user_is_refused(cache_folder: Path, temporary: Path) -> None:
-    entries.write("kind", "name", b"planted", None)
+    write(b"planted")
     os.chown(cache_folder, 65534, 65534)
     folders.forget()
     with pytest.warns(CacheWarning, match=f"{cache_folder} belongs to user 65534; a folder"):
-        assert entries.read("kind", "name") is None
+        assert read_back() is None
 
 
 @as_root
@@ -92,16 +99,14 @@ def test_a_temporary_folder_that_was_laid_out_is_not_used(
         private(temporary).mkdir()
         os.chown(private(temporary), 65534, 65534)
     with pytest.warns(CacheWarning, match="can be written by others"):
-        path = entries.write("kind", "name", b"content", None)
+        path = write()
     if trap == "a link":
         assert not list((temporary / "target").iterdir())
     assert path.parents[2] == temporary
     assert path.parents[1].name.startswith("vertexrt-")
     assert path.parents[1] != private(temporary)
     assert mode(path.parents[1]) == 0o700
-    found = entries.read("kind", "name")
-    assert found is not None
-    assert found.content == b"content"
+    assert read_back() == b"content"
 
 
 def test_where_nothing_can_be_written_nothing_is_kept(
@@ -112,8 +117,8 @@ def test_where_nothing_can_be_written_nothing_is_kept(
     monkeypatch.setenv("VERTEXRT_CACHE", str(temporary / "cache"))
     config.cache_clear()
     with pytest.warns(CacheWarning, match="every process compiles them anew now"):
-        entries.write("kind", "name", b"content", None)
-    assert entries.read("kind", "name") is None
+        write()
+    assert read_back() is None
     monkeypatch.undo()
     config.cache_clear()
 
@@ -126,8 +131,8 @@ def test_a_full_disk_is_said_and_stops_nothing(
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.warns(CacheWarning, match="cannot be written: No space left on device; room"):
-        entries.write("kind", "name", b"content", None)
-    assert entries.read("kind", "name") is None
+        write()
+    assert read_back() is None
     assert not list((cache_folder / "kind").iterdir())
 
 
@@ -163,13 +168,11 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_what_is_no_plain_file_of_ours_is_made_again(cache_folder: Path, damage: str) -> None:
-    path = entries.write("kind", "name", b"content", None)
+    path = write()
     DAMAGE[damage](path)
-    assert entries.read("kind", "name") is None
-    entries.write("kind", "name", b"content", None)
-    found = entries.read("kind", "name")
-    assert found is not None
-    assert found.content == b"content"
+    assert read_back() is None
+    write()
+    assert read_back() == b"content"
     assert not path.is_symlink()
     assert not list(path.parent.glob("*.tmp"))
 
@@ -183,7 +186,7 @@ def test_what_a_killed_process_left_half_written_goes(cache_folder: Path) -> Non
         path.write_bytes(b"half")
     for path in (old, other):
         os.utime(path, (0, time.time() - 2 * entries.SECONDS_TO_WRITE))
-    entries.write("kind", "name", b"content", None)
+    write()
     assert sorted(folder.iterdir()) == sorted([new, other, folder / "name"])
 
 

@@ -1,14 +1,16 @@
-"""The layout of a parameter store, its views, and how gradients are cleared."""
+"""Parameters: how they are initialised, their store, and how gradients are cleared."""
 
 import math
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import vertexrt as vrt
+from tests.messages import text_of
+from vertexrt.api import init
 from vertexrt.engine.parameters import ALIGNMENT, ParameterStore
 from vertexrt.errors import UsageError
 
@@ -17,13 +19,6 @@ SHAPES = {"embedding": (7, 5), "w": (6, 5), "b": (6,), "u": (3, 5), "gain": ()}
 
 def store(dtype: str = "float32") -> ParameterStore:
     return ParameterStore(SHAPES, dtype, sparse=["embedding"], stacks=[("u", "w")])
-
-
-def ranges(made: ParameterStore) -> list[tuple[int, int]]:
-    return sorted(
-        (made.offsets[name], made.offsets[name] + math.prod(made.shapes[name]))
-        for name in made.names
-    )
 
 
 def test_layout() -> None:
@@ -49,7 +44,7 @@ def test_parameters_are_aligned_and_apart(
     dense = [name for name in shapes if name not in sparse]
     stack = tuple(name for name in dense if shapes[name][1] == 3)
     made = ParameterStore(shapes, dtype, sparse, [stack] if stack else [])
-    found = ranges(made)
+    found = sorted((start, start + math.prod(shapes[name])) for name, start in made.offsets.items())
     assert all(end <= start for (_, end), (start, _) in pairwise(found))
     assert found[-1][1] <= made.values.size
     assert made.values.ctypes.data % 64 == made.gradients.ctypes.data % 64 == 0
@@ -84,10 +79,6 @@ def test_zero_gradients_leaves_no_trace() -> None:
     made.zero_gradients()
     assert not made.gradients.any()
     assert made.touched == {}
-
-
-def test_rows_that_were_not_touched_are_left() -> None:
-    made = store()
     made.gradients[...] = 1.0
     made.touched["embedding"] = np.array([2])
     made.zero_gradients()
@@ -95,48 +86,40 @@ def test_rows_that_were_not_touched_are_left() -> None:
     np.testing.assert_array_equal(made.gradient("embedding")[:, 0], [1, 1, 0, 1, 1, 1, 1])
 
 
-def test_an_unknown_name_is_refused_with_the_nearest() -> None:
-    with pytest.raises(UsageError) as caught:
-        store().value("embeding")
-    assert str(caught.value) == (
-        "[parameters] no parameter is called 'embeding'; the parameters are embedding, w, b, u, "
-        "gain; correct the name. Nearest: 'embedding'."
-    )
-    with pytest.raises(UsageError, match="'x'"):
-        store().gradient("x")
+# Shapes, dtype, sparse ones and stacks -> a part of what the error says.
+REFUSED_STORES: list[tuple[dict[str, Any], str]] = [
+    ({"sparse": ["x"]}, "no parameter is called 'x'"),
+    ({"sparse": ["gain"]}, "sparse parameter 'gain' has the shape ()"),
+    ({"stacks": ["wx"]}, "no parameter is called 'x'"),
+    ({"stacks": ["wb"]}, "'w' and 'b' of one stack have the shapes (6, 5), (6,)"),
+    ({"stacks": ["ww"]}, "'w' cannot join the stack ('w', 'w')"),
+    ({"stacks": ["wu", "uw"]}, "'u' cannot join the stack ('u', 'w')"),
+    ({"stacks": [("w", "gain")]}, "'gain' cannot join the stack ('w', 'gain')"),
+    ({"stacks": ["wu"], "sparse": ["u"]}, "'u' cannot join the stack ('w', 'u')"),
+    ({"shapes": {"w": (0, 5)}}, "parameter 'w' has the shape (0, 5)"),
+    ({"dtype": "float16"}, "dtype float16; float32 or float64"),
+    # The system promises such memory and ends the process when it is written.
+    ({"shapes": {"w": (10**6, 10**6)}}, "their gradients take 7451 GiB; this machine has "),
+]
 
 
-@pytest.mark.parametrize(
-    ("sparse", "stacks", "text"),
-    [
-        (["x"], [], "no parameter is called 'x'"),
-        (["gain"], [], "sparse parameter 'gain' has the shape ()"),
-        ([], [("w", "x")], "no parameter is called 'x'"),
-        ([], [("w", "b")], "'w' and 'b' of one stack have the shapes (6, 5), (6,)"),
-        ([], [("w", "w")], "'w' cannot join the stack ('w', 'w')"),
-        ([], [("w", "u"), ("u", "w")], "'u' cannot join the stack ('u', 'w')"),
-        ([], [("w", "gain")], "'gain' cannot join the stack ('w', 'gain')"),
-        (["u"], [("w", "u")], "'u' cannot join the stack ('w', 'u')"),
-    ],
-)
-def test_refused_layouts(sparse: list[str], stacks: list[tuple[str, ...]], text: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        ParameterStore(SHAPES, "float32", sparse, stacks)
-    assert text in str(caught.value)
+@pytest.mark.parametrize(("given", "text"), REFUSED_STORES)
+def test_refused_stores(given: dict[str, Any], text: str) -> None:
+    stacks = [tuple(names) for names in given.get("stacks", ())]
+    arguments = {"shapes": SHAPES, **given, "stacks": stacks}
+    assert text in text_of(UsageError, lambda: ParameterStore(**arguments))
 
 
-def test_refused_shapes_and_types() -> None:
-    with pytest.raises(UsageError, match=r"parameter 'w' has the shape \(0, 5\)"):
-        ParameterStore({"w": (0, 5)})
-    with pytest.raises(UsageError, match="dtype float16; float32 or float64"):
-        ParameterStore(SHAPES, "float16")
+def test_no_parameters_are_a_store_too() -> None:
     assert ParameterStore({}).values.size == 0
 
 
-def test_more_than_the_machine_has() -> None:
-    """The system promises such memory and ends the process when it is written."""
-    with pytest.raises(UsageError, match=r"their gradients take 7451 GiB; this machine has .* GiB"):
-        ParameterStore({"w": (10**6, 10**6)})
+def test_an_unknown_name_is_refused_with_the_nearest() -> None:
+    assert text_of(UsageError, lambda: store().value("embeding")) == (
+        "[parameters] no parameter is called 'embeding'; the parameters are embedding, w, b, u, "
+        "gain; correct the name. Nearest: 'embedding'."
+    )
+    assert "'x'" in text_of(UsageError, lambda: store().gradient("x"))
 
 
 def test_frozen_parameters_come_last_and_have_values_alone() -> None:
@@ -145,15 +128,91 @@ def test_frozen_parameters_come_last_and_have_values_alone() -> None:
         shapes, sparse=["table"], stacks=[("a", "c")], copies=2, frozen=["b", "words"]
     )
     assert frozen.trained == ("a", "table", "c")
-    assert sorted(frozen.offsets, key=frozen.offsets.__getitem__) == [
-        "a",
-        "c",
-        "table",
-        "b",
-        "words",
-    ]
+    placed = sorted(frozen.offsets, key=frozen.offsets.__getitem__)
+    assert " ".join(placed) == "a c table b words"
     assert frozen.copies.shape == (2, frozen.trained_size)
     assert frozen.offsets["b"] == frozen.trained_size < frozen.values.size
     assert frozen.views(frozen.gradients).keys() == {"a", "table", "c"}
     assert frozen.views(frozen.values).keys() == shapes.keys()
-    assert vrt.Adam()._next_update(frozen).moments.shape == (2, frozen.trained_size)
+
+
+# Initializers.
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(5)
+
+
+def test_constants() -> None:
+    np.testing.assert_array_equal(init.zeros((2, 3), rng()), np.zeros((2, 3)))
+    np.testing.assert_array_equal(init.ones((2,), rng()), np.ones(2))
+    np.testing.assert_array_equal(init.constant(-1.5)((2, 2), rng()), np.full((2, 2), -1.5))
+
+
+@pytest.mark.parametrize(
+    ("initializer", "std"),
+    [
+        (init.normal(0.3), 0.3),
+        (init.uniform(0.3), 0.3 / np.sqrt(3)),
+        (init.xavier_uniform, np.sqrt(6 / 500) / np.sqrt(3)),
+        (init.orthogonal, 1 / np.sqrt(300)),
+    ],
+)
+def test_distributions(initializer: init.Initializer, std: float) -> None:
+    drawn = initializer((300, 200), rng())
+    assert drawn.dtype == np.float64
+    assert drawn.shape == (300, 200)
+    assert abs(drawn.mean()) < 5 * std / np.sqrt(drawn.size)
+    np.testing.assert_allclose(drawn.std(), std, rtol=0.02)
+
+
+def test_bounds() -> None:
+    assert 0.29 < np.abs(init.uniform(0.3)((100, 100), rng())).max() <= 0.3
+    bound = np.sqrt(6 / (4 + 2 * 3))
+    assert np.abs(init.xavier_uniform((2, 3, 4), rng())).max() <= bound
+    assert np.abs(init.xavier_uniform((5,), rng())).max() <= 1.0
+
+
+@pytest.mark.parametrize("shape", [(6, 6), (9, 4), (4, 9), (1, 5)])
+def test_orthogonal(shape: tuple[int, int]) -> None:
+    q = init.orthogonal(shape, rng())
+    product = q @ q.T if shape[0] <= shape[1] else q.T @ q
+    np.testing.assert_allclose(product, np.eye(min(shape)), atol=1e-14)
+    assert q.flags.c_contiguous
+
+
+def test_defaults() -> None:
+    assert init.default((3, 4)) is init.xavier_uniform
+    assert init.default((3,)) is init.default(()) is init.zeros
+
+
+def test_a_parameter_draws_by_seed_and_name_alone() -> None:
+    first = init.draw("w", (3, 4), None, seed=1)
+    np.testing.assert_array_equal(first, init.draw("w", (3, 4), None, seed=1))
+    assert (first != init.draw("u", (3, 4), None, seed=1)).all()
+    assert (first != init.draw("w", (3, 4), None, seed=2)).all()
+    np.testing.assert_array_equal(first, init.xavier_uniform((3, 4), init.generator(1, "w")))
+
+
+# A call -> what its error says first.
+REFUSED = {
+    "normal(-1.0)": "[normal] std=-1.0; std must be a finite number >= 0; correct it.",
+    "uniform(nan)": "[uniform] a=nan",
+    "constant(inf)": "[constant] value=inf",
+    "generator(-1, 'w')": "[init] seed=-1",
+    "orthogonal((3,), rng())": "[orthogonal] shape=(3,); shape must be of two axes",
+    "xavier_uniform((), rng())": "[xavier_uniform] shape=(); shape must be of at least one axis",
+    "draw('w', (2, 3), lambda *_: np.zeros((3, 2)), seed=0)": (
+        "[init] what the initializer of 'w' returned has shape [3, 2]; finite numbers of shape "
+        "(2, 3); correct the initializer."
+    ),
+    "draw('w', (2,), lambda *_: np.array([0.0, nan]), seed=0)": (
+        "[init] what the initializer of 'w' returned has numbers that are not finite"
+    ),
+}
+
+
+@pytest.mark.parametrize("call", REFUSED)
+def test_initializers_refuse(call: str) -> None:
+    names = {**vars(init), "rng": rng, "np": np, "nan": math.nan, "inf": math.inf}
+    assert text_of(UsageError, lambda: eval(call, names)).startswith(REFUSED[call])

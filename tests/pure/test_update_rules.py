@@ -1,15 +1,18 @@
-"""The table of optimizers: its rows, and what is made of them without a kernel."""
+"""The table of optimizers: its rows, their options, and what is made of them without a kernel."""
 
 import inspect
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import vertexrt as vrt
+from tests.messages import text_of
 from vertexrt.api.optim import OPTIMIZERS as CLASSES
 from vertexrt.engine.update import reach_of
+from vertexrt.errors import UsageError
 from vertexrt.ir.expressions import evaluate_all
 from vertexrt.ir.updates import (
     OPTIMIZERS,
@@ -31,23 +34,18 @@ def row_of(title: str) -> OptimizerRow:
 
 
 @every_row
-def test_a_row_is_a_class_of_the_package(row: OptimizerRow) -> None:
+def test_a_row_is_a_class_whose_text_has_the_update_and_ranges(row: OptimizerRow) -> None:
     made = getattr(vrt, row.title)
     assert made is CLASSES[row.title]
     assert made.row is row
     assert row.title in vrt.__all__
-    parameters = list(inspect.signature(made).parameters)
+    parameters = inspect.signature(made).parameters
     names = [option.name for option in row.options]
-    assert parameters == ["lr", *names, "weight_decay", "clip_norm", "clip_value", "groups"]
+    assert [*parameters] == ["lr", *names, "weight_decay", "clip_norm", "clip_value", "groups"]
     usual = inspect.Parameter.empty if row.title in ("SGD", "Adagrad") else row.lr
-    assert inspect.signature(made).parameters["lr"].default == usual
+    assert parameters["lr"].default == usual
     assert made(row.lr).describe()["class"] == row.title
-
-
-@every_row
-def test_a_class_has_types_and_its_text_the_update_and_ranges(row: OptimizerRow) -> None:
-    made = getattr(vrt, row.title)
-    for name, parameter in inspect.signature(made).parameters.items():
+    for name, parameter in parameters.items():
         known = ("Rate", "float", "float | None", "tuple[float, float]", "Groups | None")
         assert parameter.annotation in known
         assert f"    {name}: " in made.__doc__
@@ -152,3 +150,76 @@ def test_adadelta_has_no_bound() -> None:
         for name, expression in lines:
             names[name] = eval(expression, names)
         assert names["u"] == pytest.approx((1 + rho) * held + eps)
+
+
+# Options: what is refused, when they are given or set later, and how an optimizer tells them.
+
+
+class Own(vrt.Optimizer):
+    """An optimizer with an update and an option of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(0.1)
+        self.warm = 3
+
+    def update(self, store: Any) -> None:
+        """Change nothing."""
+
+
+# A call, and an option that is set later -> how the error begins.
+REFUSED = {
+    "SGD(-1.0)": "[SGD] lr=-1.0; lr >= 0; set it.",
+    "SGD(float('nan'))": "[SGD] lr=nan; lr >= 0; set it.",
+    "SGD(0.1, 1.0)": "[SGD] momentum=1.0; momentum in [0, 1); set it.",
+    "Adagrad(0.1, eps=0.0)": "[Adagrad] eps=0.0; eps > 0; set it.",
+    "Adagrad(0.1, weight_decay=-0.1)": "[Adagrad] weight_decay=-0.1; weight_decay >= 0; set it.",
+    "Adam(betas=(0.9, 1.0))": "[Adam] betas[1]=1.0; betas[1] in [0, 1); set it.",
+    "AdamW(clip_norm=0.0)": "[AdamW] clip_norm=0.0; clip_norm > 0, or None; set it.",
+    "SGD(0.1): lr = -1.0": "[SGD] lr=-1.0; lr >= 0; set it.",
+    "SGD(0.1, 0.5): momentum = 1.0": "[SGD] momentum=1.0; momentum in [0, 1); set it.",
+    "SGD(0.1): momentum = 0.9": "[SGD] momentum=0.9 after 0.0; a moment from the first ",
+    "SGD(0.1, 0.5): momentum = 0.0": "[SGD] momentum=0.0 after 0.5; a moment from the ",
+    "SGD(0.1): weight_decay = -0.1": "[SGD] weight_decay=-0.1; weight_decay >= 0; set ",
+    "SGD(0.1): clip_norm = -1.0": "[SGD] clip_norm=-1.0; clip_norm > 0, or None; set ",
+    "Adam(): clip_value = '1'": "[Adam] clip_value='1'; clip_value > 0, or None; set ",
+    "Adam(): betas = 0.9": "[Adam] betas=0.9; 2 numbers; set all.",
+    "Adam(): eps = 0.0": "[Adam] eps=0.0; eps > 0; set it.",
+    "Adam(): beta1 = 0.5": "[Adam] no option 'beta1'; one of lr, betas, eps, weight_d",
+    "Own(): clip_value = 1.0": "[Own.update] clip_value, for an update of its own; options that ",
+    "Own(): groups = {'*': {'lr': 0.1}}": "[Own.update] groups, for an update of its own; opti",
+}
+
+
+@pytest.mark.parametrize("row", REFUSED)
+def test_options_are_refused_whenever_they_are_set(row: str) -> None:
+    """Issue 52; the optimizer stays as it was."""
+    call, _, setting = row.partition(": ")
+    names: dict[str, Any] = {**vars(vrt), "Own": Own}
+
+    def make_and_set() -> None:
+        names["made"] = eval(call, names)
+        names["before"] = names["made"].describe()
+        exec(f"made.{setting}", names)
+
+    assert text_of(UsageError, make_and_set).startswith(REFUSED[row])
+    assert not setting or names["made"].describe() == names["before"]
+
+
+def test_describe() -> None:
+    sgd = vrt.SGD(0.1, 0.5, clip_norm=5.0).describe()
+    assert sgd.pop("class") == "SGD"
+    assert sgd == {"lr": 0.1, "momentum": 0.5, "weight_decay": 0.0, "clip_norm": 5.0}
+    adam = vrt.AdamW().describe()
+    assert (adam["betas"], adam["weight_decay"], adam["clip_norm"]) == ([0.9, 0.999], 0.01, None)
+
+
+def test_options_that_are_set_later_count() -> None:
+    optimizer = vrt.Adam(groups={"*": {"lr": 0.1}})
+    optimizer.betas, optimizer.clip_norm, optimizer.weight_decay = [0.5, 0.6], 2, 0.1
+    found = optimizer.describe()
+    assert (found["betas"], found["clip_norm"], found["weight_decay"]) == ([0.5, 0.6], 2.0, 0.1)
+    with pytest.raises(TypeError):
+        optimizer.groups["*"]["lr"] = 0.2
+    own = Own()
+    own.warm = 4
+    assert own.warm == 4
