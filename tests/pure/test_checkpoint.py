@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pytest
 import safetensors.numpy
 
+from tests.messages import text_of
 from vertexrt.api.checkpoint import load_checkpoint, save_checkpoint
 from vertexrt.api.optim import SGD
 from vertexrt.errors import CheckpointError, UsageError
@@ -43,10 +44,11 @@ def saved(tmp_path: Path) -> Path:
     return path
 
 
-def failure(path: Path) -> str:
-    with pytest.raises(CheckpointError) as caught:
-        load_checkpoint(path)
-    return str(caught.value).replace(str(path), "PATH")
+def failure(path: Path, content: bytes | None = None) -> str:
+    """Return what the error says of a file, whose content may be given."""
+    if content is not None:
+        path.write_bytes(content)
+    return text_of(CheckpointError, lambda: load_checkpoint(path)).replace(str(path), "PATH")
 
 
 def test_everything_comes_back(saved: Path) -> None:
@@ -94,25 +96,6 @@ def test_a_failed_save_keeps_the_previous_one(
     assert os.listdir(saved.parent) == [saved.name]
 
 
-def test_save_into_no_folder(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"cannot write .*No such file or directory"):
-        save_checkpoint(tmp_path / "none" / "last", Net())
-    (tmp_path / "file").touch()
-    with pytest.raises(CheckpointError, match=r"cannot write .*Not a directory"):
-        save_checkpoint(tmp_path / "file" / "last", Net())
-
-
-def test_meta_that_is_not_json(tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as caught:
-        save_checkpoint(tmp_path / "last", Net(), meta={"loss": np.float32(1.0)})
-    assert str(caught.value) == (
-        "[save_checkpoint] meta cannot be written as JSON (Object of type float32 is not JSON "
-        "serializable); text, finite numbers, lists and dicts with text keys; convert the values, "
-        "NumPy numbers with `.item()`."
-    )
-    assert os.listdir(tmp_path) == []
-
-
 class Endless(SGD):
     """An optimizer that says of itself what JSON cannot hold."""
 
@@ -127,21 +110,41 @@ def test_what_is_saved_can_be_read(tmp_path: Path) -> None:
     found = load_checkpoint(tmp_path / "last")
     assert {array.shape for array in found.parameters.values()} == {(1,) * 12, (0, 3)}
     assert found.meta == meta
-    for what, other, note in (
-        ("the parameter 'k' is of dtype int64; ", Net({"k": np.arange(2)}), {}),
-        (
-            "meta of 104,857,608 characters, 2 names (",
-            Net({"k": np.ones(2)}),
-            {"": "x" * (100 << 20)},
-        ),
-        ("meta of 2 characters, 2 names ('utf-8' codec can't", Net({"\ud800": np.ones(2)}), {}),
-        ("the optimizer cannot be written as JSON (Out of range float", Net(), {}),
-    ):
-        optimizer = Endless(0.5) if what.startswith("the optimizer") else SGD(0.5)
-        with pytest.raises(UsageError) as caught:
-            save_checkpoint(tmp_path / "other", other, optimizer, note)
-        assert str(caught.value).startswith(f"[save_checkpoint] {what}")
-    assert os.listdir(tmp_path) == ["last"]
+
+
+# What is given in place of a net, a path and so on -> what the error says.
+REFUSED_SAVES: list[tuple[dict[str, Any], str]] = [
+    ({"path": "none/last"}, "cannot write PATH (No such file or directory)"),
+    ({"path": "file/last"}, "cannot write PATH (Not a directory)"),
+    (
+        {"meta": {"loss": np.float32(1.0)}},
+        "meta cannot be written as JSON (Object of type float32 is not JSON serializable); text, "
+        "finite numbers, lists and dicts with text keys; convert the values, NumPy numbers with "
+        "`.item()`.",
+    ),
+    ({"meta": {"": "x" * (100 << 20)}}, "meta of 104,857,608 characters, 4 names ("),
+    ({"net": Net({"k": np.arange(2)})}, "the parameter 'k' is of dtype int64; "),
+    (
+        {"net": Net({"\ud800": np.ones(2)})},
+        "meta of 2 characters, 2 names ('utf-8' codec can't",
+    ),
+    (
+        {"optimizer": Endless(0.5)},
+        "the optimizer cannot be written as JSON (Out of range float",
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "text"), REFUSED_SAVES)
+def test_what_cannot_be_saved_is_refused(tmp_path: Path, given: dict[str, Any], text: str) -> None:
+    (tmp_path / "file").touch()
+    usual = {"path": "last", "net": Net(), "optimizer": SGD(0.5), "meta": {}}
+    name, *rest = (usual | given).values()
+    path = tmp_path / name
+    kind = CheckpointError if "cannot write" in text else UsageError
+    said = text_of(kind, lambda: save_checkpoint(path, *rest))
+    assert said.replace(str(path), "PATH").startswith(f"[save_checkpoint] {text}")
+    assert os.listdir(tmp_path) == ["file"]
 
 
 def test_missing(tmp_path: Path) -> None:
@@ -156,48 +159,37 @@ def test_truncated_anywhere(saved: Path) -> None:
     content = saved.read_bytes()
     header = 8 + int.from_bytes(content[:8], "little")
     for size in (header, header + 1, len(content) - 1):
-        saved.write_bytes(content[:size])
-        text = failure(saved)
+        text = failure(saved, content[:size])
         assert text.startswith(f"[load_checkpoint] PATH is damaged or truncated ({size} bytes; ")
         assert text.endswith("); a whole checkpoint; use an earlier checkpoint or a fresh copy.")
     for size in (0, 5, 8, 100, header - 8):
-        saved.write_bytes(content[:size])
-        assert failure(saved) == (
+        assert failure(saved, content[:size]) == (
             f"[load_checkpoint] PATH is not a safetensors file, or only the start of one ({size} "
             "bytes); a file that save_checkpoint wrote; check the path, or use an earlier "
             "checkpoint."
         )
 
 
-@pytest.mark.parametrize("content", [b"not a checkpoint" * 99, b"\x02" + b"\0" * 7 + b"[]"])
-def test_no_safetensors(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "x").write_bytes(content)
-    assert "PATH is not a safetensors file" in failure(tmp_path / "x")
-
-
-@pytest.mark.parametrize("metadata", [None, {"format": "pt"}])
-def test_foreign(tmp_path: Path, metadata: dict[str, str] | None) -> None:
-    content = safetensors.numpy.save({"w": np.zeros(3)}, metadata)
-    (tmp_path / "x").write_bytes(content)
-    assert failure(tmp_path / "x") == (
-        "[load_checkpoint] PATH holds tensors that vertexrt did not write; a file that "
-        "save_checkpoint wrote; read it with safetensors and hand the arrays to "
-        "net.parameters.update."
-    )
-
-
-def rewrite(path: Path, **changes: str) -> None:
-    content = path.read_bytes()
+def written(saved: Path, **changes: str) -> bytes:
+    """Return a file whose metadata are those of a checkpoint, but for some."""
+    content = saved.read_bytes()
     size = int.from_bytes(content[:8], "little")
     metadata = json.loads(content[8 : 8 + size])["__metadata__"]
-    path.write_bytes(safetensors.numpy.save({"w": np.zeros(3)}, {**metadata, **changes}))
+    return safetensors.numpy.save({"w": np.zeros(3)}, {**metadata, **changes})
 
 
-def test_version_and_damaged_metadata(saved: Path) -> None:
-    rewrite(saved, version="9")
-    assert failure(saved) == (
+def test_files_that_are_no_checkpoints(saved: Path) -> None:
+    for content in (b"not a checkpoint" * 99, b"\x02" + b"\0" * 7 + b"[]"):
+        assert "PATH is not a safetensors file" in failure(saved.parent / "x", content)
+    for metadata in (None, {"format": "pt"}):
+        content = safetensors.numpy.save({"w": np.zeros(3)}, metadata)
+        assert failure(saved.parent / "x", content) == (
+            "[load_checkpoint] PATH holds tensors that vertexrt did not write; a file that "
+            "save_checkpoint wrote; read it with safetensors and hand the arrays to "
+            "net.parameters.update."
+        )
+    assert failure(saved.parent / "x", written(saved, version="9")) == (
         "[load_checkpoint] PATH has the format version 9; version 2; use the version of vertexrt "
         "that wrote it."
     )
-    rewrite(saved, version="2", meta="{")
-    assert "PATH is damaged or truncated" in failure(saved)
+    assert "PATH is damaged or truncated" in failure(saved.parent / "x", written(saved, meta="{"))

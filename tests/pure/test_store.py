@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.runs import Way, assert_loss_gradients, assert_output_gradients
+from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate, train
 from vertexrt.engine.variant import Passes
 
 H = 4
@@ -70,7 +70,22 @@ class SeenWhenAbsent(vrt.VertexFunction):
         self.push("loss", vrt.sum(y * y))
 
 
-FUNCTIONS: list[Callable[[], vrt.VertexFunction]] = [NestedParts, TwoCells, SeenWhenAbsent]
+class BothWays(vrt.VertexFunction):
+    """The same two states as the rows of one weight's products, and as one vector of another's."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=2, state={"h": H})
+        self.u = vrt.Parameter((H, H))
+        self.wide = vrt.Parameter((H, 2 * H))
+        self.b = vrt.Parameter((H,))
+
+    def forward(self) -> None:
+        left, right = self.gather(0).h, self.gather(1).h
+        x, y = vrt.tanh(left + self.b), vrt.tanh(right - self.b)
+        both = self.wide @ vrt.concat(x, y)
+        h = vrt.tanh(both + vrt.sigmoid(self.u @ x) * (self.u @ y) + self.b)
+        self.scatter(h=h)
+        self.push("loss", vrt.sum(h * h))
 
 
 def batch(lists: list[list[int]], pulls: tuple[str, ...]) -> vrt.GraphBatch:
@@ -83,19 +98,19 @@ def batch(lists: list[list[int]], pulls: tuple[str, ...]) -> vrt.GraphBatch:
     return vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children(lists, found)])
 
 
-@pytest.mark.parametrize("make", FUNCTIONS)
+@pytest.mark.parametrize(
+    ("make", "arity"), [(NestedParts, 1), (TwoCells, 2), (SeenWhenAbsent, 1), (BothWays, 2)]
+)
 @pytest.mark.parametrize(
     "passes",
     [Passes(), Passes(stack=False), Passes(specialise=False)],
     ids=["all", "no-stack", "no-specialise"],
 )
 def test_gradients_of_values_that_several_stages_read(
-    make: Callable[[], vrt.VertexFunction], passes: Passes
+    make: Callable[[], vrt.VertexFunction], arity: int, passes: Passes
 ) -> None:
     """Gradients of slices, and sums of them, that lie in concats of concats."""
-    net = Way(passes=passes).compile(make())
-    names = ("x", "y") if make is SeenWhenAbsent else ("x",)
-    slots = [[0, 1], [2, 0]] if make is TwoCells else [[0], [2]]
-    graphs = batch([[], [], slots[0], slots[1], []], names)
-    assert_output_gradients(net, graphs)
-    assert_loss_gradients(net, graphs)
+    net, plain = (way.compile(make()) for way in (Way(passes=passes), PLAIN))
+    graphs = batch([[], [], [0, 1][:arity], [2, 0][:arity], []], ("x", "y"))
+    for run in (evaluate, train):
+        assert_same(run(net, graphs), run(plain, graphs), TOLERANCE["float64"])
