@@ -10,47 +10,47 @@ from vertexrt.kernels.cuda.path_function import OPENING
 from vertexrt.kernels.cuda.shared_sides import MOST_WORDS, share_sides
 
 
-def sites(*reads: tuple[tuple[int, ...], ...]) -> tuple[FunctionSite, ...]:
-    """Return functions, given the functions of the children in each slot."""
-    names = [f"r{slot}" for slot in range(4)]
-    return tuple(
-        FunctionSite(f"f{k}", tuple(names[: len(children)]), 0, children)
-        for k, children in enumerate(reads)
-    )
+def sites(reads: str) -> tuple[FunctionSite, ...]:
+    """Return functions, given of each slot which functions its children are: "; 0 or 1, 1"."""
+    found = []
+    for k, slots in enumerate(reads.split(";")):
+        children = [
+            tuple(int(child) for child in slot.split(" or "))
+            for slot in slots.split(",")
+            if slot.strip()
+        ]
+        names = tuple(f"r{slot}" for slot in range(len(children)))
+        found.append(FunctionSite(f"f{k}", names, 0, tuple(children)))
+    return tuple(found)
 
 
 @pytest.mark.parametrize(
     ("reads", "layers"),
     [
-        (
-            [((0,),), ((0,), (1,)), ((1,), (2,)), ((2,),)],
-            (0, 1, 2, 3),
-        ),  # a stack, and a class
-        ([((0, 1),), ((0, 1),), ((1,),)], (0, 0, 1)),  # two that read each other
-        ([((0,),), ((1,),), ((0,), (1,), (2,)), ((2,),)], (0, 0, 1, 2)),  # both directions
-        ([(), ((0, 1), (0, 1))], (0, 1)),  # leaves, and vertices over leaves and vertices
-        ([((0,),), ((1,),), (), ((0,),)], (0, 0, 1, 1)),  # unread ones come last, together
-        ([(), ((0,),), ((1,),), ((0,), (2,))], (0, 1, 2, 3)),
-        ([(), ()], (0, 0)),
+        ("0; 0, 1; 1, 2; 2", (0, 1, 2, 3)),  # a stack, and a class
+        ("0 or 1; 0 or 1; 1", (0, 0, 1)),  # two that read each other
+        ("0; 1; 0, 1, 2; 2", (0, 0, 1, 2)),  # both directions
+        ("; 0 or 1, 0 or 1", (0, 1)),  # leaves, and vertices over leaves and vertices
+        ("0; 1; ; 0", (0, 0, 1, 1)),  # unread ones come last, together
+        ("; 0; 1; 0, 2", (0, 1, 2, 3)),
+        (";", (0, 0)),
     ],
 )
-def test_layers_follow_from_what_functions_read(
-    reads: list[tuple[tuple[int, ...], ...]], layers: tuple[int, ...]
-) -> None:
-    assert find_layers(sites(*reads)) == layers
+def test_layers_follow_from_what_functions_read(reads: str, layers: tuple[int, ...]) -> None:
+    assert find_layers(sites(reads)) == layers
 
 
 def test_phases_are_in_the_order_in_which_they_run() -> None:
     phases = {Phase.of(stage, layer, 2) for stage in Stage for layer in range(2)}
-    assert [phase.name for phase in sorted(phases)] == [
-        "EAGER", "PATH", "EAGER 1", "PATH 1", "LAZY", "LAZY_BACKWARD",
-        "PATH_BACKWARD 1", "FINAL 1", "PATH_BACKWARD", "FINAL",
-    ]  # fmt: skip
+    assert ", ".join(phase.name for phase in sorted(phases)) == (
+        "EAGER, PATH, EAGER 1, PATH 1, LAZY, LAZY_BACKWARD, PATH_BACKWARD 1, FINAL 1, "
+        "PATH_BACKWARD, FINAL"
+    )
     assert sorted(Phase.of(stage) for stage in Stage) == [Phase.of(stage) for stage in Stage]
 
 
 def test_vertices_are_chains_by_one_slot_of_their_layer() -> None:
-    reads = sites(((0,),), ((0,), (1,)), ((1,), (2,), (2,)), ((0, 3),), ((4,), (4,), ()))
+    reads = sites("0; 0, 1; 1, 2, 2; 0 or 3; 4, 4")
     program = Program("p", (), sites=reads, layers=(0, 1, 2, 1, 3))
     assert [chain_slot(program, f) for f in range(5)] == [0, 1, -1, 0, -1]
     together = Program("p", (), sites=reads)
@@ -91,17 +91,18 @@ def test_sides_that_differ_in_names_and_numbers_are_one_function() -> None:
     assert text.index(OPENING) < text.index("own_words<2>") < text.index("own[0]")
 
 
+def sides_of(*texts: list[str]) -> list[tuple[int, ...]]:
+    """Return which of some texts became one function."""
+    return [each.sides for each in share_sides({k: [OPENING, *t] for k, t in enumerate(texts)})]
+
+
 def test_what_stands_for_two_words_in_one_side_is_no_match_for_one_word_in_another() -> None:
-    one = [OPENING, "f((real*)job.w[3], (real*)job.w[3]);"]
-    two = [OPENING, "f((real*)job.w[3], (real*)job.w[4]);"]
-    assert [each.sides for each in share_sides({0: one, 1: two})] == [(0,), (1,)]
-    one, two = ([OPENING, f"g(tensor_{a}_row, tensor_{b}_row);"] for a, b in ((1, 1), (1, 2)))
-    assert [each.sides for each in share_sides({0: one, 1: two})] == [(0,), (1,)]
+    words = [[f"f((real*)job.w[3], (real*)job.w[{k}]);"] for k in (3, 4)]
+    rows = [[f"g(tensor_1_row, tensor_{k}_row);"] for k in (1, 2)]
+    assert sides_of(*words) == sides_of(*rows) == [(0,), (1,)]
 
 
 def test_sides_of_more_words_than_there_is_room_for_stay_apart() -> None:
     for count, sides in ((MOST_WORDS, [(0, 1)]), (MOST_WORDS + 1, [(0,), (1,)])):
-        texts = {
-            k: [OPENING, *(f"f((real*)job.w[{k + n}]);" for n in range(count))] for k in range(2)
-        }
-        assert [each.sides for each in share_sides(texts)] == sides
+        texts = [[f"f((real*)job.w[{k + n}]);" for n in range(count)] for k in range(2)]
+        assert sides_of(*texts) == sides
