@@ -5,7 +5,6 @@ What passes leave is told as text: the ops in order, or the products of each sta
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -14,12 +13,11 @@ import pytest
 import vertexrt as vrt
 from tests.functions import FUNCTIONS, GRU
 from tests.runs import OFF, Way, use_of
-from tests.strategies import CLASSES, WORDS, pulls_for
-from vertexrt.engine.variant import Passes
+from tests.strategies import CLASSES, WORDS, with_pulls
 from vertexrt.ir.autodiff import differentiate
 from vertexrt.ir.builder import Builder
 from vertexrt.ir.ops import OPS
-from vertexrt.ir.passes.fuse import Group, TaskProgram
+from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.simplify import ZERO_IF_ZERO, simplify, without_dropout
 from vertexrt.ir.passes.specialise import Presence, find_atoms, specialise
@@ -319,65 +317,19 @@ def test_products_in_a_row_are_not_joined() -> None:
     assert products(joined) == "path: w, w"
 
 
-# Fuse: groups are convex, and every value is made before it is read.
-
-
-def tasks_of(name: str, passes: Passes = Passes()) -> list[TaskProgram]:  # noqa: B008
-    """Compile every kind that a batch with many of them has, for both ways of training."""
-    make, arity = FUNCTIONS[name]
-    lists = [[], [], [0, 1][:arity], [2], [3, -1][:arity], [-1, 4][-arity:], [5]]
-    graph = vrt.InputGraph.from_children(lists, pulls_for(len(lists), 4))
-    model = Way(passes=passes).model(make())
-    found = []
-    for use in ("gradients", "training"):
-        batch = vrt.GraphBatch.from_graphs([graph])
-        (run,) = model.prepare(use_of(use, model.function), batch)
-        found += run.variant.tasks
-    return found
-
-
-def check_steps(task: TaskProgram) -> None:
-    """Check that steps can run one after another and together do the stage's work once."""
-    nodes = task.program.nodes
-    done: set[int] = set(task.reads)
-    seen: Counter[int] = Counter()
-    for step in task.steps:
-        members = step.nodes if isinstance(step, Group) else (step.node,)
-        for k in members:
-            leaf = is_free(nodes[k])
-            for i in nodes[k].inputs:
-                assert i in done or is_free(nodes[i]), f"%{k} reads %{i} before it is made"
-                if isinstance(step, Group) and is_free(nodes[i]) and i not in task.local:
-                    assert i in members, f"%{k} reads the leaf %{i}, of which no row is there"
-            if leaf:
-                continue
-            seen[k] += 1
-            assert nodes[k].stage == task.stage
-            done.add(k)
-            if isinstance(step, Group):
-                summed = OPS[nodes[k].op].role == "segment" or nodes[k].op == "sum_rows"
-                inside = nodes[k].type.domain in (step.domain, Domain.PARAM)
-                assert inside or summed or OPS[nodes[k].op].role == "effect"
-    assert set(seen.values()) <= {1}
-    silent = {"scatter", "push", "keep", "pull_grad", "param_grad"}
-    for k, node in enumerate(nodes):
-        if node.stage == task.stage and OPS[node.op].role == "effect" and node.op not in silent:
-            assert seen[k] == 1, f"effect %{k} is left out"
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_groups_are_convex(name: str) -> None:
-    for task in tasks_of(name):
-        check_steps(task)
+# Fuse. That steps come in an order in which values are made before they are read is verified in
+# every test (`engine/verify_tasks.py`).
 
 
 def test_without_fusion_a_group_does_one_thing() -> None:
-    for task in tasks_of("tree-lstm", OFF):
-        check_steps(task)
+    model = Way(passes=OFF).model(FUNCTIONS["tree-lstm"][0]())
+    (run,) = model.prepare(use_of("training", model.function), with_pulls([[[], [], [0, 1], [2]]]))
+    for task in run.variant.tasks:
+        nodes = task.program.nodes
         for step in task.steps:
             if isinstance(step, Group):
-                work = [k for k in step.nodes if OPS[task.program.nodes[k].op].role != "effect"]
-                assert sum(not is_free(task.program.nodes[k]) for k in work) <= 1
+                work = [k for k in step.nodes if OPS[nodes[k].op].role != "effect"]
+                assert sum(not is_free(nodes[k]) for k in work) <= 1
 
 
 def test_a_product_between_elementwise_ops_splits_their_group() -> None:
@@ -388,10 +340,9 @@ def test_a_product_between_elementwise_ops_splits_their_group() -> None:
         return vrt.sigmoid(x * (f.w @ x))
 
     model = Way().model(Of(body, w=SQUARE))
-    chain = vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(3)])
+    chain = with_pulls([[[], [0], [1]]])
     (run,) = model.prepare(use_of("inference", model.function), chain)
     (task,) = [t for t in run.variant.tasks if t.stage == Stage.PATH and t.program.find("gather")]
-    check_steps(task)
     nodes = task.program.nodes
     before, product, after = task.steps
     assert isinstance(before, Group)
