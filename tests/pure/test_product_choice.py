@@ -183,12 +183,6 @@ def test_a_product_of_two_rows_a_vertex_calls_blas_in_smaller_launches(
     assert blas_above(net, "z", vertices, False) == 16
 
 
-def test_tiles_make_products_of_any_width() -> None:
-    """The last vector of 130 elements is not full."""
-    odd = ProductShape("x W^T", "float", 256, 130)
-    assert choose(odd, FIXED).rows == fixed_rows(odd, register_size()) > 0
-
-
 def test_a_damaged_table_is_timed_again(choices_folder: Path) -> None:
     path = entries.write(KIND, entry_name(SHAPES[0]), b"", dict.fromkeys(ROWS, 0.5))
     path.write_bytes(path.read_bytes()[:-40] + bytes(40))
