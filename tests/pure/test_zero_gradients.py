@@ -21,6 +21,7 @@ from vertexrt.scheduler.rows import ABOVE_EDGE, EDGE_PTR, number_rows, part_of
 ONE = "fork.c own, fork.h, reader.h; fork leaves c, h; reader leaves fork.h, h"
 LAYERS = "0.h, 1.h, 2.h; 0 leaves h; 1 leaves 0.h, h; 2 leaves 1.h, h"  # of which all is read
 
+TOGETHER = "functions that run together sum over all edges"
 # A network -> the fields whose gradients are summed, of parents of their own layer or of those
 # above where not of all; what each function leaves for its children; fields that get zeros.
 NETWORKS: dict[str, tuple[vrt.Model, str]] = {
@@ -57,7 +58,7 @@ NETWORKS: dict[str, tuple[vrt.Model, str]] = {
         "down.d, leaf.c, leaf.c of phrase own, leaf.h, leaf.h of phrase; down leaves d, leaf.c, "
         "leaf.h; phrase leaves leaf.c, leaf.h; zeros for leaf.c",
     ),
-    "functions that run together sum over all edges": (
+    TOGETHER: (
         Stack(Form("LSTM", 4, 2)),
         "0.c, 0.h, 1.c, 1.h; 0 leaves c, h; 1 leaves 0.c, 0.h, c, h; zeros for 0.c",
     ),
@@ -69,15 +70,15 @@ def test_who_leaves_a_gradient_follows_from_what_is_read(name: str) -> None:
     model, found = NETWORKS[name]
     function = stack_parameters(place(model.trace()))
     params = [*function.params, *("+".join(names) for names in function.stacks)]
-    use, passes = Use(frozenset({"loss"}), loss=True), Passes(layers="together" not in name)
+    use, passes = Use(frozenset({"loss"}), loss=True), Passes(layers=name != TOGETHER)
     program = make_variant(function, use, ReferenceBackend(), params, passes).program
     names = [site.name.removeprefix("layers.") for site in program.sites]
     sums, zeros = [], ""
     left: dict[str, set[str]] = defaultdict(set)
     for node in program.nodes:
-        owner, field = names[node.function], ""
-        if node.has("field"):
-            field = node["field"].removeprefix("layers.")
+        if not node.has("field"):
+            continue
+        owner, field = names[node.function], node["field"].removeprefix("layers.")
         if node.op == "gather_parents":
             of = "" if field.startswith(owner) else f" of {owner}"
             parents = f" {node[PARENTS]}" if node.has(PARENTS) else ""
