@@ -122,7 +122,6 @@ REFUSED_SAVES: list[tuple[dict[str, Any], str]] = [
         "finite numbers, lists and dicts with text keys; convert the values, NumPy numbers with "
         "`.item()`.",
     ),
-    ({"meta": {"": "x" * (100 << 20)}}, "meta of 104,857,608 characters, 4 names ("),
     ({"net": Net({"k": np.arange(2)})}, "the parameter 'k' is of dtype int64; "),
     (
         {"net": Net({"\ud800": np.ones(2)})},
@@ -145,6 +144,13 @@ def test_what_cannot_be_saved_is_refused(tmp_path: Path, given: dict[str, Any], 
     said = text_of(kind, lambda: save_checkpoint(path, *rest))
     assert said.replace(str(path), "PATH").startswith(f"[save_checkpoint] {text}")
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_meta_that_are_too_large_to_be_read_are_refused(tmp_path: Path) -> None:
+    meta = {"": "x" * (100 << 20)}
+    said = text_of(UsageError, lambda: save_checkpoint(tmp_path / "last", Net(), meta=meta))
+    assert said.startswith("[save_checkpoint] meta of 104,857,608 characters, 4 names (")
+    assert os.listdir(tmp_path) == []
 
 
 def test_missing(tmp_path: Path) -> None:
