@@ -148,7 +148,8 @@ def test_what_cannot_be_saved_is_refused(tmp_path: Path, given: dict[str, Any], 
 
 def test_meta_that_are_too_large_to_be_read_are_refused(tmp_path: Path) -> None:
     meta = {"": "x" * (100 << 20)}
-    said = text_of(UsageError, lambda: save_checkpoint(tmp_path / "last", Net(), meta=meta))
+    net, optimizer = Net(), SGD(0.5)
+    said = text_of(UsageError, lambda: save_checkpoint(tmp_path / "x", net, optimizer, meta))
     assert said.startswith("[save_checkpoint] meta of 104,857,608 characters, 4 names (")
     assert os.listdir(tmp_path) == []
 
