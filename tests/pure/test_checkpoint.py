@@ -137,7 +137,7 @@ REFUSED_SAVES: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("given", "text"), REFUSED_SAVES)
 def test_what_cannot_be_saved_is_refused(tmp_path: Path, given: dict[str, Any], text: str) -> None:
     (tmp_path / "file").touch()
-    usual = {"path": "last", "net": Net(), "optimizer": SGD(0.5), "meta": {}}
+    usual: dict[str, Any] = {"path": "last", "net": Net(), "optimizer": SGD(0.5), "meta": {}}
     name, *rest = (usual | given).values()
     path = tmp_path / name
     kind = CheckpointError if "cannot write" in text else UsageError

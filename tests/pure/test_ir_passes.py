@@ -155,8 +155,8 @@ def test_zeros_are_propagated(op: str) -> None:
     """Each op of the table goes as soon as its operand is zero."""
 
     def make(b: Builder, x: Any, y: Any) -> Any:
-        index = b.emit("pull", name="i", shape=(), dtype="int")
-        return ZEROS.get(op, lambda b, o, x, i: b.emit(op, o))(b, b.const(0.0, (4,)), x, index)
+        zero, index = b.const(0.0, (4,)), b.emit("pull", name="i", shape=(), dtype="int")
+        return ZEROS[op](b, zero, x, index) if op in ZEROS else b.emit(op, zero)
 
     zero, push = simplified(make)
     assert (zero.op, zero["value"]) == ("const", 0.0)
