@@ -255,7 +255,10 @@ TABLE: dict[str, list[str]] = {
                 *options(f'net.plan(batch, arrays="{arrays}", ', "outputs", "vertices", "dropout"),
             )
         ),
-        *("net(batch, arrays=odd)", "net.record(batch, arrays=odd)", "net.plan(batch, arrays=odd)"),
+        "net(batch, arrays=odd)",
+        "net.plan(batch, arrays=odd)",
+        "net.record(batch, arrays=odd)",
+        "net.step(batch, vrt.SGD(0.1), arrays=odd)",
     ],
     "InputGraph": [
         "vrt.InputGraph.from_children(odd, other)",
