@@ -11,16 +11,6 @@ import pytest
 from vertexrt.errors import VertexrtError
 
 FORM = re.compile(r"\[[^\]]+\] .+; .+; .+", re.S)
-FITS = doctest.OutputChecker()
-
-
-def text_of(kind: type[VertexrtError], call: Callable[[], object]) -> str:
-    """Return the text of an error, which must have the form of all errors."""
-    with pytest.raises(kind) as error:
-        call()
-    text = str(error.value)
-    assert FORM.fullmatch(text), text
-    return text
 
 
 def refused(call: Callable[[], object], wanted: str) -> VertexrtError:
@@ -33,5 +23,13 @@ def refused(call: Callable[[], object], wanted: str) -> VertexrtError:
         call()
     found = f"{type(error.value).__name__}: {error.value}"
     assert FORM.fullmatch(str(error.value)), found
-    assert FITS.check_output(wanted, found, doctest.ELLIPSIS), found
+    fits = doctest.OutputChecker().check_output(wanted, found, doctest.ELLIPSIS)
+    assert fits, found
     return error.value
+
+
+def text_of(kind: type[VertexrtError], call: Callable[[], object]) -> str:
+    """Return the text of an error of a class."""
+    error = refused(call, "...")
+    assert isinstance(error, kind)
+    return str(error)

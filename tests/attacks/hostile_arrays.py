@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array as plain_array
+import contextlib
 import random
 from collections.abc import Callable
 from typing import Any
@@ -214,35 +215,28 @@ def snapshot(given: Any) -> Any:
 
 def scribble(rng: random.Random, given: Any) -> None:
     """Write to whatever can be reached from an array, and change its shape, dtype and flags."""
-    seen = 0
-    while isinstance(given, np.ndarray) and seen < 4:
-        for act in (_make_writable, _fill, _reshape):
-            try:
-                act(rng, given)
-            except (ValueError, TypeError, AttributeError, RuntimeError):
-                continue  # numpy or Python says no
-        given, seen = given.base, seen + 1
+    for _ in range(4):
+        if not isinstance(given, np.ndarray):
+            break
+        number = rng.choice((10**9, -7, 1, 2**31 - 1))
+        changed = rng.choice(
+            (
+                ("shape", (-1, 1)),
+                ("dtype", np.dtype(rng.choice(("u1", "i8", "f8", "i2")))),
+                ("strides", (0,) * given.ndim),
+            )
+        )
+        acts: Thunks = [
+            lambda given=given: given.setflags(write=True),
+            lambda given=given, number=number: np.copyto(given, number, casting="unsafe"),
+            lambda given=given: given.resize((len(given) * 3 + 50,), refcheck=True),
+            lambda given=given, changed=changed: setattr(given, *changed),
+        ]
+        for act in acts:  # NumPy or Python says no
+            with contextlib.suppress(ValueError, TypeError, AttributeError, RuntimeError):
+                act()
+        given = given.base
     if isinstance(given, bytearray):
         given[:] = b"\x7f" * len(given)
     elif isinstance(given, list):
         given[:] = [10**9] * (len(given) + 1)
-
-
-def _make_writable(rng: random.Random, given: Array) -> None:
-    given.flags.writeable = True
-
-
-def _fill(rng: random.Random, given: Array) -> None:
-    given[...] = np.array(rng.choice((10**9, -7, 1, 2**31 - 1))).astype(given.dtype)
-
-
-def _reshape(rng: random.Random, given: Array) -> None:
-    way = rng.randrange(4)
-    if way == 0:
-        given.shape = (-1, 1)
-    elif way == 1:
-        given.dtype = np.dtype(rng.choice(("u1", "i8", "f8", "i2")))
-    elif way == 2:
-        given.resize((len(given) * 3 + 50,), refcheck=True)
-    else:
-        given.strides = (0,) * given.ndim

@@ -76,7 +76,10 @@ def options(call: str, *names: str) -> list[str]:
 ONE = "abs argmax exp floor log ones relu sigmoid sqrt stack stop_gradient tanh zeros"
 TWO = "concat dot embed full maximum minimum split straight_through"
 REDUCTIONS = "logsumexp log_softmax max mean softmax sum"
-ACTIVATIONS = ["block_diagonal", "elu", "gelu", "leaky_relu", "silu", "softplus"]
+ACTIVATIONS = {
+    **dict.fromkeys(("gelu", "silu", "softplus"), "odd"),
+    **dict.fromkeys(("block_diagonal", "elu", "leaky_relu"), "odd, other"),
+}
 
 # What a forward() may call; it is called outside of one, too.
 IN_FORWARD: dict[str, list[str]] = {
@@ -86,7 +89,7 @@ IN_FORWARD: dict[str, list[str]] = {
     **{name: [f"vrt.{name}(odd, other, odd)"] for name in ("clip", "where")},
     "losses": [f"vrt.losses.{name}(odd, other)" for name in vrt.losses.__all__],
     "random": [f"vrt.random.{name}(odd, other, odd)" for name in vrt.random.__all__],
-    "activations": [f"vrt.nn.{name}(odd, other)" for name in ACTIVATIONS],
+    "activations": [f"vrt.nn.{name}({given})" for name, given in ACTIVATIONS.items()],
 }
 OPERATORS = ["+", "-", "*", "/", "**", "@", "==", "!=", "<", "<=", ">", ">=", "%", "//", "&", "|"]
 METHODS: list[str] = [
