@@ -1,11 +1,8 @@
 """A few thousand hostile batches; `python -m tests.attacks.batches` runs any number."""
 
-import os
-import signal
-import time
-
+from tests.attacks import bad_cases
 from tests.attacks.batches import attack
-from tests.attacks.outcomes import FAILED, Cases, run_in_children
+from tests.attacks.outcomes import run_in_children
 
 
 def test_hostile_batches_end_with_a_result_or_a_named_error() -> None:
@@ -14,21 +11,8 @@ def test_hostile_batches_end_with_a_result_or_a_named_error() -> None:
     assert sum(tally.counts.values()) == 2500
 
 
-def bad_cases() -> Cases:
-    """Return what runs a case: number 3 ends the process, 5 hangs, 7 fails."""
-
-    def case(number: int) -> tuple[str, str]:
-        if number == 3:
-            os.kill(os.getpid(), signal.SIGSEGV)
-        if number == 5:
-            time.sleep(600)
-        return "numbers", f"{FAILED}: seven" if number == 7 else "fine"
-
-    return case
-
-
 def test_a_crash_and_a_hang_are_outcomes_and_the_rest_runs() -> None:
-    tally = run_in_children(bad_cases, (), 10, chunk=6, patience=2.0)
+    tally = run_in_children(bad_cases.make, (), 10, chunk=6, patience=2.0)
     assert tally.counts["numbers", "fine"] == 7
     assert sorted(number for number, _, _ in tally.failures) == [3, 5, 7]
     texts = {number: text for number, _, text in tally.failures}

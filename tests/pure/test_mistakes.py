@@ -724,6 +724,18 @@ def test_labels_need_not_be_given_for_inference() -> None:
     assert compiled()(batch, outputs=["logits"])["logits"].shape == (3, CLASSES)
 
 
+def test_gradients_of_any_layout_are_the_same() -> None:
+    plain = np.random.default_rng(0).standard_normal((3, 3)).astype(np.float32)
+    layouts = [plain, plain.astype(">f4"), plain.astype(np.float64), plain.tolist()]
+    layouts += [np.asfortranarray(plain), np.repeat(plain, 2, 1)[:, ::2], plain[::-1].copy()[::-1]]
+    runs = [compiled().record(THREE, outputs=["logits"]) for _ in layouts]
+    pairs = zip(runs, layouts, strict=True)
+    first, *others = [run.backward({"logits": given}).parameters for run, given in pairs]
+    for found in others:
+        for name, value in found.items():
+            np.testing.assert_array_equal(value, first[name])
+
+
 # A loss that is not finite.
 
 
