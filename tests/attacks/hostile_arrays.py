@@ -228,7 +228,7 @@ def scribble(rng: random.Random, given: Any) -> None:
         )
         acts: Thunks = [
             lambda given=given: given.setflags(write=True),
-            lambda given=given, number=number: np.copyto(given, number, casting="unsafe"),
+            lambda given=given, number=number: np.copyto(given, np.array(number), casting="unsafe"),
             lambda given=given: given.resize((len(given) * 3 + 50,), refcheck=True),
             lambda given=given, changed=changed: setattr(given, *changed),
         ]
