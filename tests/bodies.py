@@ -11,11 +11,14 @@ import vertexrt as vrt
 class WithBody(vrt.VertexFunction):
     """A vertex function that runs a body with itself, and pushes a loss."""
 
-    def __init__(self, body: Callable[[Any], object] = lambda f: None) -> None:
-        super().__init__(arity=2, state={"c": 3, "h": 3})
+    def __init__(
+        self, body: Callable[[Any], object] = lambda f: None, arity: int | None = 2, **more: Any
+    ) -> None:
+        super().__init__(arity=arity, state={"c": 3, "h": 3}, **more)
         self.body = body
         self.w = vrt.Parameter((4, 3))
         self.b = vrt.Parameter((3,))
+        self.t3 = vrt.Parameter((2, 3, 3))
 
     def forward(self) -> None:
         self.body(self)

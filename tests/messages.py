@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 from collections.abc import Callable
 
@@ -12,10 +13,23 @@ from vertexrt.errors import VertexrtError
 FORM = re.compile(r"\[[^\]]+\] .+; .+; .+", re.S)
 
 
-def text_of(kind: type[VertexrtError], call: Callable[[], object]) -> str:
-    """Return the text of an error, which must have the form of all errors."""
-    with pytest.raises(kind) as error:
+def refused(call: Callable[[], object], wanted: str) -> VertexrtError:
+    """Return the error of a call, which must be what is wanted.
+
+    Args:
+        wanted: class and text, as a traceback ends; `...` stands for anything, as in doctest.
+    """
+    with pytest.raises(VertexrtError) as error:
         call()
-    text = str(error.value)
-    assert FORM.fullmatch(text), text
-    return text
+    found = f"{type(error.value).__name__}: {error.value}"
+    assert FORM.fullmatch(str(error.value)), found
+    fits = doctest.OutputChecker().check_output(wanted, found, doctest.ELLIPSIS)
+    assert fits, found
+    return error.value
+
+
+def text_of(kind: type[VertexrtError], call: Callable[[], object]) -> str:
+    """Return the text of an error of a class."""
+    error = refused(call, "...")
+    assert isinstance(error, kind)
+    return str(error)

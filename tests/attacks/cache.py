@@ -32,53 +32,34 @@ def f{k}(x: float) -> float:
     return x * {k} + {k}.5
 """
 
-Damage = Callable[[Path, random.Random], None]
+Damage = Callable[[Path, random.Random], object]
 
 
-def cut(path: Path, draw: random.Random) -> None:
-    os.truncate(path, draw.randrange(path.stat().st_size))
-
-
-def flip(path: Path, draw: random.Random) -> None:
-    content = bytearray(path.read_bytes())
+def flip(content: bytes, draw: random.Random) -> bytes:
+    found = bytearray(content)
     for _ in range(draw.choice((1, 1, 8))):
-        content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
-    path.write_bytes(content)
+        found[draw.randrange(len(found))] ^= 1 << draw.randrange(8)
+    return bytes(found)
 
 
-def zero(path: Path, draw: random.Random) -> None:
-    content = bytearray(path.read_bytes())
+def zero(content: bytes, draw: random.Random) -> bytes:
     at = draw.randrange(len(content))
-    size = min(draw.choice((1, 64, 4096)), len(content) - at)
-    content[at : at + size] = bytes(size)
-    if bytes(content) == path.read_bytes():
-        content[-1] ^= 1
-    path.write_bytes(content)
+    end = at + draw.choice((1, 64, 4096))
+    found = content[:at] + bytes(len(content[at:end])) + content[end:]
+    return found if found != content else content[:-1]
 
 
-def empty(path: Path, draw: random.Random) -> None:
-    path.write_bytes(b"")
-
-
-def noise(path: Path, draw: random.Random) -> None:
-    path.write_bytes(draw.randbytes(draw.randrange(1, 5000)))
-
-
-def append(path: Path, draw: random.Random) -> None:
-    path.write_bytes(path.read_bytes() + draw.randbytes(draw.randrange(1, 100)))
-
-
-def twice(path: Path, draw: random.Random) -> None:
-    path.write_bytes(path.read_bytes() * 2)
-
-
-def stale(path: Path, draw: random.Random) -> None:
-    """Leave it as another version of the format."""
-    path.write_bytes(path.read_bytes().replace(b"cache entry 1\n", b"cache entry 0\n"))
-
-
-def delete(path: Path, draw: random.Random) -> None:
-    path.unlink()
+# What a file may hold in place of its content; "stale" is another version of the format.
+CONTENTS: dict[str, Callable[[bytes, random.Random], bytes]] = {
+    "cut": lambda old, draw: old[: draw.randrange(len(old))],
+    "flip": flip,
+    "zero": zero,
+    "empty": lambda old, draw: b"",
+    "noise": lambda old, draw: draw.randbytes(draw.randrange(1, 5000)),
+    "append": lambda old, draw: old + draw.randbytes(draw.randrange(1, 100)),
+    "twice": lambda old, draw: old * 2,
+    "stale": lambda old, draw: old.replace(b"cache entry 1\n", b"cache entry 0\n"),
+}
 
 
 def swap(path: Path, draw: random.Random) -> None:
@@ -88,18 +69,9 @@ def swap(path: Path, draw: random.Random) -> None:
     other.write_bytes(first)
 
 
-def open_to_all(path: Path, draw: random.Random) -> None:
-    path.chmod(draw.choice((0o666, 0o602, 0o620, 0o777)))
-
-
-def closed(path: Path, draw: random.Random) -> None:
-    path.chmod(0)
-
-
 def link(path: Path, draw: random.Random) -> None:
-    target = draw.choice(("/dev/zero", "/dev/null", "/nonexistent", str(path)))
     path.unlink()
-    path.symlink_to(target)
+    path.symlink_to(draw.choice(("/dev/zero", "/dev/null", "/nonexistent", str(path))))
 
 
 def folder(path: Path, draw: random.Random) -> None:
@@ -114,10 +86,17 @@ def pipe(path: Path, draw: random.Random) -> None:
     os.mkfifo(path)
 
 
-DAMAGES: tuple[Damage, ...] = (
-    cut, flip, zero, empty, noise, append, twice, stale, delete, swap, open_to_all, closed, link,
-    folder, pipe,
-)  # fmt: skip
+DAMAGES: dict[str, Damage] = {
+    "delete": lambda path, draw: path.unlink(),
+    "open to all": lambda path, draw: path.chmod(draw.choice((0o666, 0o602, 0o620, 0o777))),
+    "closed": lambda path, draw: path.chmod(0),
+    "link": link,
+    "folder": folder,
+    "pipe": pipe,
+    "swap": swap,
+}
+for _name, _of in CONTENTS.items():
+    DAMAGES[_name] = lambda path, draw, of=_of: path.write_bytes(of(path.read_bytes(), draw))
 
 
 def call_functions(sources: Path) -> bool:
@@ -165,8 +144,8 @@ def cases(root: Path, count: int, draw: random.Random) -> Counter[str]:
     names = sorted(path.name for path in (root / KIND).iterdir())
     assert len(names) == FUNCTIONS, names
     for _ in range(count):
-        damage, name = draw.choice(DAMAGES), draw.choice(names)
-        damage(root / KIND / name, draw)
+        damage, name = draw.choice(list(DAMAGES)), draw.choice(names)
+        DAMAGES[damage](root / KIND / name, draw)
         status = in_a_child(said)
         text = said.read_text()
         whole = [
@@ -175,8 +154,8 @@ def cases(root: Path, count: int, draw: random.Random) -> Counter[str]:
             if p.is_file() and decode(p.name, p.read_bytes())
         ]
         if status or text or sorted(whole) != names:
-            wrong[damage.__name__] += 1
-            print(f"{damage.__name__} of {name[:8]}: status {status}, {len(whole)} whole\n{text}")
+            wrong[damage] += 1
+            print(f"{damage} of {name[:8]}: status {status}, {len(whole)} whole\n{text}")
     return wrong
 
 
@@ -223,8 +202,6 @@ def one_training(root: Path | None) -> tuple[int, list[str], str]:
 
 def trainings(root: Path, count: int, draw: random.Random) -> int:
     """Train on damaged caches; return how many ended otherwise than without damage."""
-    if not count:
-        return 0
     whole = root.with_name("whole")
     status, (expected, *_), said = one_training(whole)
     assert status == 0, said
@@ -235,7 +212,7 @@ def trainings(root: Path, count: int, draw: random.Random) -> int:
         files = [path for path in root.rglob("*") if path.is_file()]
         for path in draw.sample(files, len(files) // 4):
             if path.is_file():
-                draw.choice([d for d in DAMAGES if d is not swap])(path, draw)
+                DAMAGES[draw.choice([name for name in DAMAGES if name != "swap"])](path, draw)
         status, printed, said = one_training(root)
         if status or said or printed[:1] != [expected]:
             wrong += 1

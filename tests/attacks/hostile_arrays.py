@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array as plain_array
+import contextlib
 import random
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, Any]
-Change = Callable[[random.Random, Array], Any]
+
+Thunks = list[Callable[[], Any]]
 
 NUMBERS = (-1, -2, 0, 1, 2, 3, 6, 7, 8, 127, -128, 2**15, 900_000, 10**9, 2**31 - 1, -(2**31))
 WIDE = (2**31, 2**32, 2**32 + 3, -(2**31) - 1, 2**63 - 1, -(2**63), 2**33 + 1)
@@ -18,7 +20,7 @@ UNREADABLE = "unreadable"
 REALS = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e30, 5e-324, -3.5)
 DTYPES = (
     *("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "g", "?", "c8", "c16"),
-    *("O", "U5", "S5", ">i2", ">i4", ">i8", ">u4", ">f4", ">f8", "M8[s]", "m8[s]", "V4"),
+    *("O", "U5", "S5", ">i2", ">i4", ">i8", ">u4", ">f4", ">f8", "M8[s]", "m8[s]"),
 )
 
 
@@ -38,7 +40,7 @@ class Liar:
         return 10**6
 
 
-def values(rng: random.Random, a: Array) -> Any:
+def bounds(rng: random.Random, a: Array) -> Array:
     """Set one element, or a few, to a number that is at a bound or far outside."""
     real = a.dtype.kind == "f"
     out = a.astype(np.int64) if not real and rng.random() < 0.3 else a.copy()
@@ -49,102 +51,101 @@ def values(rng: random.Random, a: Array) -> Any:
     return out
 
 
-def shuffled(rng: random.Random, a: Array) -> Any:
+def values(rng: random.Random, a: Array) -> Thunks:
+    return [lambda: bounds(rng, a)]
+
+
+def shuffled(rng: random.Random, a: Array) -> Thunks:
     """Put the elements in another order, or small random numbers in their place."""
-    if a.dtype.kind == "f" or rng.random() < 0.5:
-        return a[rng.sample(range(len(a)), len(a))]
-    top = int(a.max(initial=0)) + 2
-    return np.array([rng.randrange(-1, top) for _ in a], a.dtype)
+    found: Thunks = [lambda: a[rng.sample(range(len(a)), len(a))]]
+    if a.dtype.kind != "f":
+        top = int(a.max(initial=0)) + 2
+        found.append(lambda: np.array([rng.randrange(-1, top) for _ in a], a.dtype))
+    return found
 
 
-def dtypes(rng: random.Random, a: Array) -> Any:
+def dtypes(rng: random.Random, a: Array) -> Thunks:
     """Convert to another dtype, or read the bytes as one."""
-    name = rng.choice(DTYPES)
-    if rng.random() < 0.15:
-        return a.view(np.dtype(f"{a.dtype.byteorder.replace('=', '')}i{a.dtype.itemsize}"))
-    if rng.random() < 0.15:
-        pair = np.zeros(a.shape, [("a", a.dtype), ("b", "i1")])
-        pair["a"] = a
-        return pair if rng.random() < 0.5 else pair["a"]  # the field is not aligned
-    if name == "V4":
-        return np.zeros(a.shape, "V4")
-    with np.errstate(all="ignore"):
-        return a.astype(name)
+    pair = np.zeros(a.shape, [("a", a.dtype), ("b", "i1")])
+    pair["a"] = a
+    read = a.dtype.str.replace("f", "i")
+    found: Thunks = [lambda: a.view(read), lambda: pair, lambda: pair["a"]]  # it is not aligned
+    found.append(lambda: np.zeros(a.shape, "V4"))
+    return found + [lambda name=name: a.astype(name) for name in DTYPES]
 
 
-def layouts(rng: random.Random, a: Array) -> Any:
+def wide(a: Array) -> Array:
+    """Lay the elements out with others between them."""
+    found = np.full((len(a), 3, *a.shape[1:]), 77, a.dtype)
+    found[:, 1] = a
+    return found[:, 1]
+
+
+def closed(a: Array) -> Array:
+    """Return a view that may not be written to."""
+    found = a[:]
+    found.flags.writeable = False
+    return found
+
+
+def endless() -> list[Any]:
+    inner: list[Any] = []
+    inner.append(inner)
+    return inner
+
+
+def layouts(rng: random.Random, a: Array) -> Thunks:
     """Lay the same elements out otherwise in memory."""
-    way = rng.randrange(7)
-    if way == 0:
-        return a[::-1].copy()[::-1]
-    if way == 1:
-        wide = np.full((len(a), 3, *a.shape[1:]), 77, a.dtype)
-        wide[:, 1] = a
-        return wide[:, 1]
-    if way == 2:
-        return np.asfortranarray(a)
-    if way == 3 and len(a):
-        return np.broadcast_to(a[:1], a.shape)
-    if way == 4:
-        odd = np.frombuffer(b"x" + a.tobytes(), np.uint8)[1:].view(a.dtype)
-        return odd.reshape(a.shape)
-    if way == 5:
-        out = a[:]
-        out.flags.writeable = False
-        return out
-    return np.frombuffer(bytearray(a.tobytes()), a.dtype).reshape(a.shape)
+    return [
+        lambda: a[::-1].copy()[::-1],
+        lambda: wide(a),
+        lambda: np.asfortranarray(a),
+        lambda: np.broadcast_to(a[:1], a.shape) if len(a) else a,
+        lambda: np.frombuffer(b"x" + a.tobytes(), "u1")[1:].view(a.dtype).reshape(a.shape),
+        lambda: closed(a),
+        lambda: np.frombuffer(bytearray(a.tobytes()), a.dtype).reshape(a.shape),
+    ]
 
 
-def shapes(rng: random.Random, a: Array) -> Any:
+def shapes(rng: random.Random, a: Array) -> Thunks:
     """Give it another number of axes, or axes of no or of many elements."""
-    way = rng.randrange(8)
-    if way == 0:
-        return a[:, None]
-    if way == 1:
-        return a[None]
-    if way == 2:
-        return a.reshape(-1)
-    if way == 3:
-        return a.flat[0] if a.size else np.zeros((), a.dtype)
-    if way == 4:
-        return np.zeros((len(a), 0), a.dtype)
-    if way == 5:
-        return np.zeros((0, *a.shape[1:]), a.dtype)
-    if way == 6:
-        return np.broadcast_to(a.dtype.type(1), (len(a), 2 ** rng.choice((40, 50, 55))))
-    return a.reshape(a.shape + (1,) * rng.randrange(1, 30))
+    return [
+        lambda: a[:, None],
+        lambda: a[None],
+        lambda: a.reshape(-1),
+        lambda: a.flat[0] if a.size else np.zeros((), a.dtype),
+        lambda: np.zeros((len(a), 0), a.dtype),
+        lambda: np.zeros((0, *a.shape[1:]), a.dtype),
+        lambda: np.broadcast_to(a.dtype.type(1), (len(a), 2 ** rng.choice((40, 50, 55)))),
+        lambda: a.reshape(a.shape + (1,) * rng.randrange(1, 30)),
+    ]
 
 
-def lengths(rng: random.Random, a: Array) -> Any:
+def lengths(rng: random.Random, a: Array) -> Thunks:
     """Leave elements out, or repeat them."""
-    way = rng.randrange(5)
-    if way == 0:
-        return a[1:]
-    if way == 1:
-        return a[:-1]
-    if way == 2:
-        return np.concatenate([a, a[-1:]])
-    if way == 3:
-        return np.concatenate([a, a])
-    return a[: rng.randrange(len(a) + 1)]
+    return [
+        lambda: a[1:],
+        lambda: a[:-1],
+        lambda: np.concatenate([a, a[-1:]]),
+        lambda: np.concatenate([a, a]),
+        lambda: a[: rng.randrange(len(a) + 1)],
+    ]
 
 
-def subclasses(rng: random.Random, a: Array) -> Any:
+def subclasses(rng: random.Random, a: Array) -> Thunks:
     """Make it an array of a class that behaves otherwise."""
-    way = rng.randrange(4)
-    if way == 0:
-        return np.matrix(a) if a.ndim < 3 else a
-    if way == 1:
-        return np.ma.MaskedArray(a, mask=rng.random() < 0.5)
-    if way == 2:
-        return a.view(np.recarray)
-    return a.view(type("Odd", (np.ndarray,), {"__len__": lambda self: 10**6, "ndim": 1}))
+    return [
+        lambda: np.matrix(a) if a.ndim < 3 else a,
+        lambda: np.ma.MaskedArray(a, mask=rng.random() < 0.5),
+        lambda: a.view(np.recarray),
+        lambda: a.view(type("Odd", (np.ndarray,), {"__len__": lambda self: 10**6, "ndim": 1})),
+    ]
 
 
-def objects(rng: random.Random, a: Array) -> Any:
+def objects(rng: random.Random, a: Array) -> Thunks:
     """Hand over something else than an array, with the same elements or without."""
     lists = a.tolist()
-    ways: list[Callable[[], Any]] = [
+    return [
         lambda: lists,
         lambda: tuple(lists),
         lambda: [*lists, [1, 2]],
@@ -163,32 +164,24 @@ def objects(rng: random.Random, a: Array) -> Any:
         lambda: 3.5,
         lambda: object(),
         lambda: np.ndarray,
-        lambda: _endless(),
+        lambda: endless(),
     ]
-    return rng.choice(ways)()
 
 
-def liars(rng: random.Random, a: Array) -> Any:
+def liars(rng: random.Random, a: Array) -> Thunks:
     """Hand over an object that says something else each time, or fails."""
-    ways: list[Callable[[], Any]] = [
+    return [
         lambda: Liar(a),
         lambda: Liar(a, np.concatenate([a, a])),
         lambda: Liar(a, np.zeros(0)),
-        lambda: Liar(a, values(rng, a)),
+        lambda: Liar(a, bounds(rng, a)),
         lambda: Liar(TypeError("no array today")),
         lambda: Liar(RuntimeError("it requires a gradient")),
         lambda: Liar(a.astype(object)),
     ]
-    return rng.choice(ways)()
 
 
-def _endless() -> list[Any]:
-    inner: list[Any] = []
-    inner.append(inner)
-    return inner
-
-
-CHANGES: dict[str, Change] = {
+CHANGES: dict[str, Callable[[random.Random, Array], Thunks]] = {
     "values": values,
     "shuffled": shuffled,
     "dtypes": dtypes,
@@ -199,6 +192,11 @@ CHANGES: dict[str, Change] = {
     "objects": objects,
     "liars": liars,
 }
+
+
+def change(name: str, rng: random.Random, a: Array) -> Any:
+    """Change an array in one of the ways that have a name."""
+    return rng.choice(CHANGES[name](rng, a))()
 
 
 def snapshot(given: Any) -> Any:
@@ -217,35 +215,28 @@ def snapshot(given: Any) -> Any:
 
 def scribble(rng: random.Random, given: Any) -> None:
     """Write to whatever can be reached from an array, and change its shape, dtype and flags."""
-    seen = 0
-    while isinstance(given, np.ndarray) and seen < 4:
-        for act in (_make_writable, _fill, _reshape):
-            try:
-                act(rng, given)
-            except (ValueError, TypeError, AttributeError, RuntimeError):
-                continue  # numpy or Python says no
-        given, seen = given.base, seen + 1
+    for _ in range(4):
+        if not isinstance(given, np.ndarray):
+            break
+        number = rng.choice((10**9, -7, 1, 2**31 - 1))
+        changed = rng.choice(
+            (
+                ("shape", (-1, 1)),
+                ("dtype", np.dtype(rng.choice(("u1", "i8", "f8", "i2")))),
+                ("strides", (0,) * given.ndim),
+            )
+        )
+        acts: Thunks = [
+            lambda given=given: given.setflags(write=True),
+            lambda given=given, number=number: np.copyto(given, np.array(number), casting="unsafe"),
+            lambda given=given: given.resize((len(given) * 3 + 50,), refcheck=True),
+            lambda given=given, changed=changed: setattr(given, *changed),
+        ]
+        for act in acts:  # NumPy or Python says no
+            with contextlib.suppress(ValueError, TypeError, AttributeError, RuntimeError):
+                act()
+        given = given.base
     if isinstance(given, bytearray):
         given[:] = b"\x7f" * len(given)
     elif isinstance(given, list):
         given[:] = [10**9] * (len(given) + 1)
-
-
-def _make_writable(rng: random.Random, given: Array) -> None:
-    given.flags.writeable = True
-
-
-def _fill(rng: random.Random, given: Array) -> None:
-    given[...] = np.array(rng.choice((10**9, -7, 1, 2**31 - 1))).astype(given.dtype)
-
-
-def _reshape(rng: random.Random, given: Array) -> None:
-    way = rng.randrange(4)
-    if way == 0:
-        given.shape = (-1, 1)
-    elif way == 1:
-        given.dtype = np.dtype(rng.choice(("u1", "i8", "f8", "i2")))
-    elif way == 2:
-        given.resize((len(given) * 3 + 50,), refcheck=True)
-    else:
-        given.strides = (0,) * given.ndim

@@ -1,14 +1,13 @@
-"""A small vertex function, and what it computes: vertex by vertex in NumPy, without vertexrt.
+"""A small vertex function, and which arrays are a batch of it: told without vertexrt.
 
-The evaluation reads plain arrays as they were given, and says itself which of them are a batch.
+Arrays are read as they were given, and written anew as a plain batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,12 @@ import vertexrt as vrt
 
 WORDS, CLASSES, HIDDEN, MARK = 7, 3, 3, 2
 SLOTS = (1.0, 0.5)  # weights of the two slots
+FIELDS = ("graph_ptr", "child_ptr", "child")
 Array = np.ndarray[Any, Any]
+# What a batch is made of: its fields, its pulls by name, and as `NAME index` the index of a table.
+Given = dict[Any, Any]
+Lists = list[list[int]]
+Pulls = dict[str, tuple[Array, list[int] | None]]  # tables, and their row of each vertex, or none
 
 
 class Small(vrt.VertexFunction):
@@ -46,39 +50,16 @@ class Invalid(Exception):
     """What was given is no batch, or not one of this function."""
 
 
-class RowParts(NamedTuple):
-    """What `vrt.Rows` are made of."""
-
-    table: Any
-    index: Any = None
+def pulled(given: Given) -> list[Any]:
+    """Return the names of the pulls."""
+    return [name for name in given if name not in FIELDS and not f"{name}".endswith(" index")]
 
 
-@dataclass
-class Given:
-    """What a batch is made of: a pull is an array or `RowParts`."""
-
-    graph_ptr: Any
-    child_ptr: Any
-    child: Any
-    pulls: Any
-
-
-@dataclass
-class Result:
-    """Pushes, and gradients of parameters and real pulls, by name."""
-
-    out: Array
-    loss: Array
-    gradients: dict[str, Array]
-
-
-@dataclass
-class Table:
-    """A pull as the evaluation reads it: the row of each vertex, -1 for none."""
-
-    values: Array
-    rows: list[int]
-    mapped: bool  # through an index, so that taking graphs leaves the table
+def pulls_of(given: Given) -> dict[Any, Any]:
+    """Make the pulls of a batch."""
+    found = {name: given[name] for name in pulled(given)}
+    tables = {name: given[f"{name} index"] for name in found if f"{name} index" in given}
+    return found | {name: vrt.Rows(found[name], index) for name, index in tables.items()}
 
 
 def whole(array: Any) -> list[int]:
@@ -92,9 +73,9 @@ def whole(array: Any) -> list[int]:
     return [int(number) for number in array.tolist()]
 
 
-def read_structure(given: Given) -> list[list[int]]:
-    """Return the child list of each vertex, or raise Invalid."""
-    ends, slots, child = (whole(a) for a in (given.graph_ptr, given.child_ptr, given.child))
+def read(given: Given) -> tuple[list[int], Lists, Pulls]:
+    """Return the ends of graphs, the children of vertices and the pulls; or raise Invalid."""
+    ends, slots, child = (whole(given[name]) for name in FIELDS)
     for offsets, total in ((ends, len(slots) - 1), (slots, len(child))):
         if not offsets or offsets[0] != 0 or offsets[-1] != total or offsets != sorted(offsets):
             raise Invalid("offsets")
@@ -106,151 +87,73 @@ def read_structure(given: Given) -> list[list[int]]:
             lists.append(child[slots[v] : slots[v + 1]])
             if any(c != -1 and not first <= c < end for c in lists[-1]):
                 raise Invalid("child")
-    list(in_order(lists))
-    return lists
+    below = {v: [c for c in each if c >= 0] for v, each in enumerate(lists)}
+    try:
+        TopologicalSorter(below).prepare()
+    except CycleError:
+        raise Invalid("cycle") from None
+    return ends, lists, {name: _pull(given, name, len(lists)) for name in pulled(given)}
 
 
-def in_order(lists: list[list[int]]) -> Iterator[int]:
-    """Yield the vertices, children first; raise Invalid on a cycle."""
-    state = [0] * len(lists)  # 1: its children are under way, 2: done
-    for root in range(len(lists)):
-        path = [root]
-        while path:
-            v = path[-1]
-            if state[v] == 2:
-                path.pop()
-                continue
-            below = [c for c in lists[v] if c >= 0 and state[c] != 2]
-            if state[v] and any(state[c] == 1 for c in below):
-                raise Invalid("cycle")
-            state[v] = 1
-            if below:
-                path += below
-                if any(state[c] == 1 for c in below):
-                    raise Invalid("cycle")
-            else:
-                state[v] = 2
-                path.pop()
-                yield v
-
-
-def read_pull(value: Any, size: int, real: bool) -> Table:
-    """Read an array, or a table with an index; or raise Invalid."""
-    table, index = value if isinstance(value, RowParts) else (value, None)
-    if not isinstance(table, np.ndarray) or table.ndim == 0:
+def _pull(given: Given, name: Any, size: int) -> tuple[Array, list[int] | None]:
+    table, index = given[name], given.get(f"{name} index")
+    if not isinstance(name, str) or not isinstance(table, np.ndarray) or table.ndim == 0:
         raise Invalid("no table")
-    if real and (table.dtype.kind != "f" or table.dtype.itemsize not in (4, 8)):
+    if table.dtype.kind == "f" and table.dtype.itemsize not in (4, 8):
         raise Invalid("no floats")
-    if not real and min(whole(table), default=0) < -1:
+    if table.dtype.kind != "f" and min(whole(table), default=0) < -1:
         raise Invalid("below -1")
     if index is None:
         if len(table) != size:
             raise Invalid("length")
-        return Table(table, list(range(size)), False)
-    rows = whole(index) if len(np.shape(index)) == 1 and index.dtype.kind in "iu" else None
-    if rows is None or len(rows) != size or any(not -1 <= row < len(table) for row in rows):
+        return table, None
+    rows = whole(index)
+    wrong = index.dtype.kind not in "iu" or len(rows) != size
+    if wrong or any(not -1 <= row < len(table) for row in rows):
         raise Invalid("index")
-    return Table(table, rows, True)
+    return table, rows
 
 
-def read_pulls(given: Given, size: int) -> dict[str, Table]:
-    """Return tables and rows of all pulls, those of other names too; or raise Invalid."""
-    if not isinstance(given.pulls, Mapping):
-        raise Invalid("no mapping")
-    found = {}
-    for name, value in given.pulls.items():
-        if not isinstance(name, str):
-            raise Invalid("name")
-        table = value.table if isinstance(value, RowParts) else value
-        real = isinstance(table, np.ndarray) and table.dtype.kind == "f"
-        found[name] = read_pull(value, size, real)
-    return found
+def taken(ends: list[int], lists: Lists, pulls: Pulls, ids: Any) -> tuple[Lists, Pulls]:
+    """Return the children and pulls of the graphs that are named; or raise Invalid."""
+    chosen = whole(ids)
+    if not chosen or ids.dtype.kind not in "iu" or any(not 0 <= k < len(ends) - 1 for k in chosen):
+        raise Invalid("ids")
+    order: list[int] = []
+    out: Lists = []
+    for k in chosen:
+        move = len(order) - ends[k]
+        order += range(ends[k], ends[k + 1])
+        for below in lists[ends[k] : ends[k + 1]]:
+            out.append([c + move if c >= 0 else -1 for c in below])
+    found: Pulls = {
+        name: (table[order], None) if rows is None else (table, [rows[v] for v in order])
+        for name, (table, rows) in pulls.items()
+    }
+    return out, found
 
 
-def evaluate(
-    lists: list[list[int]],
-    pulls: Mapping[str, Table],
-    parameters: Mapping[str, Array],
-    slots: bool,
-    dtype: Any,
-    d_out: Array,
-) -> Result:
-    """Evaluate the function, and the gradient of sum(out * d_out); raise Invalid, if it cannot be.
+def plain(lists: Lists, pulls: Pulls, slots: bool) -> vrt.GraphBatch:
+    """Return a batch of one graph, made of plain lists and arrays.
 
     Args:
-        d_out: [V, CLASSES], the gradient of `out`.
+        slots: whether the function has two slots, or any number of children.
+
+    Raises: Invalid, where the function cannot be evaluated on it.
     """
-    size = len(lists)
-    words, labels = (_numbers(pulls, name, most) for name, most in _BOUNDS)
-    mark, mark_rows = _floats(pulls, "mark", (MARK,), dtype)
-    gain, gain_rows = _floats(pulls, "gain", (), dtype)
+    read = {name: pulls[name] for name in ("word", "label", "mark", "gain") if name in pulls}
+    for name, most in (("word", WORDS), ("label", CLASSES)):
+        table, rows = read.get(name, (np.zeros(0), None))
+        if table.ndim != 1 or table.dtype.kind not in "iu":
+            raise Invalid(name)
+        numbers = table if rows is None else table[[row for row in rows if row >= 0]]
+        if max(numbers, default=-1) >= most:
+            raise Invalid(f"{name} out of bounds")
+    for name, shape in (("mark", (MARK,)), ("gain", ())):
+        table, _ = read.get(name, (np.zeros(0, int), None))
+        if table.dtype.kind != "f" or table.shape[1:] != shape:
+            raise Invalid(name)
     if slots and any(c >= 0 for below in lists for c in below[len(SLOTS) :]):
         raise Invalid("too many children")
-    weights = [SLOTS if slots else (1.0,) * len(below) for below in lists]
-    p = {name: np.asarray(value, np.float64) for name, value in parameters.items()}
-    h, below = np.zeros((size, HIDDEN)), np.zeros((size, HIDDEN))
-    order = list(in_order(lists))
-    for v in order:
-        for c, w in zip(lists[v], weights[v], strict=False):
-            if c >= 0:
-                below[v] += w * h[c]
-        x = p["a"] @ below[v]
-        if words[v] >= 0:
-            x = x + p["e"][words[v]]
-        if mark_rows[v] >= 0:
-            x = x + p["u"] @ mark[mark_rows[v]]
-        if gain_rows[v] >= 0:
-            x = x + gain[gain_rows[v]] * p["b"]
-        h[v] = np.tanh(x)
-    out = h @ p["v"].T
-    loss = np.array([_loss(row, label) for row, label in zip(out, labels, strict=True)])
-    d = {name: np.zeros_like(value) for name, value in p.items()}
-    d |= {"mark": np.zeros_like(mark), "gain": np.zeros_like(gain)}
-    d_h = d_out @ p["v"]
-    d["v"] = d_out.T @ h
-    for v in reversed(order):
-        d_x = d_h[v] * (1 - h[v] ** 2)
-        for c, w in zip(lists[v], weights[v], strict=False):
-            if c >= 0:
-                d_h[c] += w * (p["a"].T @ d_x)
-        d["a"] += np.outer(d_x, below[v])
-        if words[v] >= 0:
-            d["e"][words[v]] += d_x
-        if mark_rows[v] >= 0:
-            d["u"] += np.outer(d_x, mark[mark_rows[v]])
-            d["mark"][mark_rows[v]] += p["u"].T @ d_x
-        if gain_rows[v] >= 0:
-            d["b"] += d_x * gain[gain_rows[v]]
-            d["gain"][gain_rows[v]] += p["b"] @ d_x
-    return Result(out, loss, d)
-
-
-_BOUNDS = (("word", WORDS), ("label", CLASSES))
-
-
-def _numbers(pulls: Mapping[str, Table], name: str, most: int) -> list[int]:
-    if name not in pulls:
-        raise Invalid(name)
-    table, rows = pulls[name].values, pulls[name].rows
-    if table.ndim != 1 or table.dtype.kind not in "iu":
-        raise Invalid(name)
-    found = [int(table[row]) if row >= 0 else -1 for row in rows]
-    if max(found, default=-1) >= most:
-        raise Invalid(f"{name} out of bounds")
-    return found
-
-
-def _floats(
-    pulls: Mapping[str, Table], name: str, shape: tuple[int, ...], dtype: Any
-) -> tuple[Array, list[int]]:
-    table = pulls[name].values if name in pulls else None
-    if table is None or table.dtype.kind != "f" or table.shape[1:] != shape:
-        raise Invalid(name)
-    return table.astype(dtype).astype(np.float64), pulls[name].rows
-
-
-def _loss(out: Array, label: int) -> float:
-    if label < 0:
-        return 0.0
-    high = out.max()
-    return float(np.log(np.exp(out - high).sum()) + high - out[label])
+    made = {name: a if rows is None else vrt.Rows(a, rows) for name, (a, rows) in read.items()}
+    return vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children(lists, made)])

@@ -101,11 +101,3 @@ def test_an_average_of_large_numbers_is_finite() -> None:
     net.parameters["w"] = -net.parameters["w"]
     average.update()
     assert np.isfinite(average.parameters["w"]).all()
-
-
-@pytest.mark.parametrize("decay", [1.0, -0.1, "x", None, float("nan")])
-def test_mistakes(decay: object) -> None:
-    with pytest.raises(UsageError, match=r"^\[ExponentialMovingAverage\] decay="):
-        vrt.ExponentialMovingAverage(network(), decay)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match=r"^\[ExponentialMovingAverage\] a dict; a network"):
-        vrt.ExponentialMovingAverage({})  # type: ignore[arg-type]

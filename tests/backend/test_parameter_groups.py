@@ -14,7 +14,7 @@ from tests.devices import shim
 from tests.optimizers import OPTIMIZERS, STEPS, make_store, set_gradients
 from tests.runs import Way
 from vertexrt.api.optimizer import Optimizer
-from vertexrt.errors import NumericError, UsageError
+from vertexrt.errors import NumericError
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -134,37 +134,6 @@ def test_groups_may_change_between_steps(device: str) -> None:
     net.step(batch(1), optimizer)
     assert (net.parameters["w"] != before["w"]).any()
     assert "groups" not in optimizer.describe()
-
-
-@pytest.mark.parametrize(
-    ("groups", "text"),
-    [
-        (3, "groups is a int; options by pattern of names"),
-        ({"w": 0.1}, "groups['w'] is 0.1; options by pattern"),
-        ({"w": {"lrr": 0.1}}, "an option 'lrr' in groups['w']; one of lr, weight_decay, frozen"),
-        ({"w": {"lr": -0.1}}, "groups['w'] has lr=-0.1; lr >= 0"),
-        ({"w": {"frozen": 1}}, "groups['w'] has frozen=1; True or False"),
-    ],
-)
-def test_mistakes(groups: Any, text: str) -> None:
-    with pytest.raises(UsageError) as found:
-        vrt.Adam(groups=groups)
-    assert str(found.value).startswith(f"[Adam] {text}")
-    optimizer = vrt.Adam()
-    with pytest.raises(UsageError):
-        optimizer.groups = groups
-    assert optimizer.groups == {}
-
-
-def test_mistakes_that_show_later() -> None:
-    with pytest.raises(UsageError, match=r"has a rate beside lr=0.0; lr > 0"):
-        vrt.SGD(0.0, groups={"w": {"lr": 0.1}})
-    with pytest.raises(
-        UsageError, match=r"no trained parameter is called 'ww\*'; the names are ta"
-    ):
-        vrt.SGD(0.1, groups={"ww*": {"lr": 0.1}}).update(make_store("float32"))
-    with pytest.raises(UsageError, match=r"clip_value=0.0; clip_value > 0, or None"):
-        vrt.SGD(0.1, clip_value=0.0)
 
 
 def test_describe_has_what_was_chosen() -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.messages import refused
 from vertexrt import nn
-from vertexrt.data import load
 
-PIECES, STREAMS, HIDDEN = 4, 3, 5
+HIDDEN, LENGTHS = 5, (12, 12, 7)  # words of each chain
+WORDS = np.random.default_rng(0).integers(0, 9, (len(LENGTHS), max(LENGTHS)))
 
 
 class GRUWords(vrt.VertexFunction):
@@ -29,46 +28,39 @@ class GRUWords(vrt.VertexFunction):
         self.push("h", h)
 
 
-@pytest.fixture
-def text(tmp_path: Path) -> Path:
-    rng = np.random.default_rng(0)
-    for split, count in (("train", 35), ("valid", 20), ("test", 20)):
-        words = " ".join(f"w{n}" for n in rng.integers(0, 9, count))
-        (tmp_path / f"{split}.txt").write_text(words + "\n")
-    return tmp_path
+def piece(first: int, end: int) -> vrt.GraphBatch:
+    """Return words of each chain that has some there."""
+    words = [row[first : min(end, length)] for row, length in zip(WORDS, LENGTHS, strict=True)]
+    chains = [vrt.InputGraph.chain(len(each), {"word": each}) for each in words if len(each)]
+    return vrt.GraphBatch.from_graphs(chains)
 
 
-def pieces_of(text: Path) -> list[vrt.GraphBatch]:
-    """Return the minibatches of the training text, a piece of each stream in each."""
-    cut = load(str(text), format="text", pieces=PIECES, streams=STREAMS)
-    train = cut.splits["train"]
-    return [train[k : k + STREAMS] for k in range(0, len(train), STREAMS)]
+def network() -> vrt.Network:
+    return vrt.compile(GRUWords(11), device="reference", dtype="float64", seed=1)
 
 
 @pytest.mark.parametrize("whole_pushes", [True, False])
-def test_pieces_are_one_text(text: Path, whole_pushes: bool) -> None:
-    net = vrt.compile(GRUWords(11), device="reference", dtype="float64", seed=1)
-    whole = load(str(text), format="text", pieces=12, streams=STREAMS).splits["train"]
+def test_pieces_are_one_text(whole_pushes: bool) -> None:
+    net, whole = network(), piece(0, 12)
     expected = states(whole, net(vrt.CarriedState(net).put(whole))["h"])
 
     carried, found = vrt.CarriedState(net), []
-    for piece in pieces_of(text):
-        batch = carried.put(piece)
+    for first in (0, 4, 8):
+        batch = carried.put(piece(first, first + 4))
         outputs = net(batch)
         ends = net(batch, vertices=carried.ends(batch))
         carried.keep(batch, outputs if whole_pushes else ends)
         state, carried = carried.state(), vrt.CarriedState(net)  # another one goes on
         carried.load_state(state)
         found.append(states(batch, outputs["h"]))
-    for stream in range(STREAMS):
-        parts = [piece[stream] for piece in found if stream < len(piece)]
-        np.testing.assert_allclose(np.concatenate(parts), expected[stream], atol=1e-12)
+    for stream, want in enumerate(expected):
+        parts = [each[stream] for each in found if stream < len(each)]
+        np.testing.assert_allclose(np.concatenate(parts), want, atol=1e-12)
 
 
 def test_values_of_edges_are_kept() -> None:
     chain = vrt.InputGraph.from_children([[], [0]], {"word": [1, 2]}, {"weight": [0.5]})
-    net = vrt.compile(GRUWords(11), device="reference")
-    put = vrt.CarriedState(net).put(vrt.GraphBatch.from_graphs([chain]))
+    put = vrt.CarriedState(network()).put(vrt.GraphBatch.from_graphs([chain]))
     assert np.asarray(put.edge_pulls["weight"]).tolist() == [0.5]
 
 
@@ -77,83 +69,69 @@ def states(batch: vrt.GraphBatch, pushed: np.ndarray) -> list[np.ndarray]:
     return np.split(pushed, batch.graph_ptr[1:-1])
 
 
-def test_more_chains_than_before_are_refused(text: Path) -> None:
-    first, second, *_ = pieces_of(text)
-    carried = vrt.CarriedState(vrt.compile(GRUWords(11), device="reference", dtype="float64"))
+def test_more_chains_than_before_are_refused() -> None:
+    first, second = piece(0, 4), piece(4, 8)
+    carried = vrt.CarriedState(network())
     assert carried.shapes == {"h": (HIDDEN,)}
     carried.keep(first[:1], {"h": np.ones((first[:1].num_vertices, HIDDEN))})
-    with pytest.raises(
-        vrt.errors.VertexrtError, match="a minibatch of 3 graphs after one of fewer"
-    ):
-        carried.put(second)
+    refused(lambda: carried.put(second), "...a minibatch of 3 graphs after one of fewer...")
     carried.restart()
     assert not np.asarray(carried.put(second).pulls["h"].table).any()
 
 
-def test_what_is_no_state_is_refused(text: Path) -> None:
-    first = pieces_of(text)[0]
-    carried = vrt.CarriedState(vrt.compile(GRUWords(11), device="reference", dtype="float64"))
+def test_what_is_no_state_is_refused() -> None:
+    first, carried = piece(0, 4), vrt.CarriedState(network())
     carried.keep(first, {"h": np.ones((first.num_vertices, HIDDEN))})
     state = carried.state()
     for wrong in (
-        {},
-        {**state, "graphs": 1},
-        {**state, "graphs": 1.0},
-        {**state, "chains": state["chains"][:1]},
-        {**state, "chains": state["chains"] * 1.0},
-        {**state, "kept": {"c": state["kept"]["h"]}},
-        {**state, "kept": {"h": state["kept"]["h"][:, :1]}},
+        {"graphs": 1},
+        {"graphs": 1.0},
+        {"chains": state["chains"][:1]},
+        {"chains": state["chains"] * 1.0},
+        {"kept": {"c": state["kept"]["h"]}},
+        {"kept": {"h": state["kept"]["h"][:, :1]}},
     ):
-        with pytest.raises(vrt.errors.CheckpointError, match=r"^\[carried state\] the state"):
-            carried.load_state(wrong)
-    assert carried.state()["graphs"] == STREAMS
+        refused(
+            lambda wrong=wrong: carried.load_state(state | wrong),
+            "CheckpointError: [carried state] the state...",
+        )
+    refused(lambda: carried.load_state({}), "CheckpointError: [carried state] the state...")
+    assert carried.state()["graphs"] == len(LENGTHS)
     carried.restart()
     carried.load_state(carried.state())
 
 
-class Low(vrt.VertexFunction):
+class Count(vrt.VertexFunction):
     """Count the vertices of a chain."""
 
-    def __init__(self) -> None:
-        super().__init__(state={"n": 1})
+    def __init__(self, name: str, by: float) -> None:
+        super().__init__(state={name: 1})
+        self.name, self.by = name, by
 
     def forward(self) -> None:
-        n = self.pull("n", shape=(1,)) + self.gather("before").n + 1.0
-        self.scatter(n=n)
-        self.push("n", n)
-
-
-class Up(vrt.VertexFunction):
-    """Count the same of another type, by tens."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"m": 1})
-
-    def forward(self) -> None:
-        m = self.pull("m", shape=(1,)) + self.gather("before").m + 10.0
-        self.scatter(m=m)
-        self.push("m", m)
+        before = getattr(self.gather("before"), self.name)
+        count = self.pull(self.name, shape=(1,)) + before + self.by
+        self.scatter(**{self.name: count})
+        self.push(self.name, count)
 
 
 class Both(vrt.Model):
-    """Two types of chains in each graph."""
+    """Two types of chains in each graph, of which one is counted by tens."""
 
     def __init__(self) -> None:
-        self.low, self.up = Low(), Up()
+        self.low, self.up = Count("n", 1.0), Count("m", 10.0)
 
 
 def piece_of(*sizes: tuple[int, int]) -> vrt.GraphBatch:
     """Return a graph with a chain of each type for each pair of lengths."""
-    return vrt.GraphBatch.from_graphs(
-        [
-            vrt.InputGraph.from_types(
-                {"low": low, "up": up},
-                {(t, "before", t): [(i - 1, i) for i in range(1, n)] for t, n in both},
-            )
-            for low, up in sizes
-            for both in [(("low", low), ("up", up))]
-        ]
-    )
+    made = []
+    for low, up in sizes:
+        types = {"low": low, "up": up}
+        edges = {
+            (t, "before", t): [(i - 1, i) for i in range(1, size)] for t, size in types.items()
+        }
+        made.append(vrt.InputGraph.from_types(types, edges))
+    return vrt.GraphBatch.from_graphs(made)
 
 
 def test_chains_are_those_of_their_graph_where_some_have_no_vertices() -> None:
