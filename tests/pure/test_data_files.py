@@ -50,6 +50,11 @@ def labelled(count: int) -> str:
     return "".join(lines)
 
 
+def typed(sentence: dict[str, list[str | None]]) -> dict[str, Any]:
+    """Return the record of a sentence whose words are of a type, and apart."""
+    return {"types": {"token": len(sentence["word"])}, "pulls": {"token": sentence}}
+
+
 KNOWN = vrt.data.Vocabulary(("<unk>", "film", "Good", "new"))
 
 TREES = {
@@ -401,6 +406,14 @@ READ: dict[str, dict[str, Any]] = {
         ),
     },
     "read_tagged": {
+        "tagged sentences as graphs of types": (
+            "Rome|I-LOC is|O\n\na|b|O\n",
+            "label: <unk>, O, I-LOC; word: <unk>, Rome, is, a|b\n"
+            "relations: \n"
+            "token label=I-LOC word=Rome; token label=O word=is\n"
+            "token label=O word=a|b",
+            "record=typed",
+        ),
         "a tag without a word": (
             "|O\n",
             "[x, line 1] '|O' with 1 parts; expected word|label; correct the word.",
