@@ -17,7 +17,7 @@ from vertexrt.errors import GraphError
 
 LENGTHS = [3, 0, 1, 4, 0]
 CHAINS = [[0, 1, 2], [], [3], [4, 5, 6, 7], []]
-PARENTS = [2, 2, 6, -1, 5, 6, -1]
+PARENTS = [2, 2, 6, 0, 5, 6, -1]
 UP = [(i, parent) for i, parent in enumerate(PARENTS) if parent >= 0]
 CYCLE = [(1, 0), (2, 0), (0, 1), (1, 2)]
 STEPS = nx.path_graph(4, nx.DiGraph)

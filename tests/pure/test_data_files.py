@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 from pathlib import Path
 from typing import Any
 
+import networkx
 import numpy as np
 import pytest
 
@@ -74,6 +76,11 @@ PENN = """( (S (NP (DT the) (NN cat))
 """
 CONLL = "-DOCSTART- -X- O\n\nEU NNP I-ORG\nrejects VBZ O\n\nPeter NNP I-PER\r\n"
 COMMENTED = b"# id 7\n#tag\tO\nNew York\tLOC\r\n# id 8\n\tO\nno\xc2\xa0break\t\n\n\t\n"
+DAG = networkx.node_link_data(networkx.DiGraph([(0, 1)], id="first"), edges="edges")
+TYPED_DAG = (
+    '{"nodes": [{"id": 1, "type": "a", "x": 2}, {"id": 2, "type": "b"}], "links": '
+    '[{"source": 1, "target": 2, "relation": "r", "w": 0.5}], "directed": true, "graph": {}}'
+)
 SENTENCES = (
     "text from ., 5 classes\n"
     "label: <unk>, <eos>, a, b, c; word: <unk>, <eos>, a, b, c\n"
@@ -127,12 +134,12 @@ READ: dict[str, dict[str, Any]] = {
             "binary=True",
         ),
         "trees as pyramids": (
-            "(3 (0 (0 a) (0 b)) (0 c))\n(1 d)\n",
+            "(3 (0 (0 a) (0 b)) (0 a))\n(1 d)\n",
             "sentiment trees from ., 5 classes\n"
-            "label: int32 []; word: <unk>, a, b, c, d\n"
-            "train: word=a; word=b; word=c; (0 1); (1 2); label=3 (3 4)\n"
-            "train: label=1 word=d",
-            "pyramid=True",
+            "label: int32 []; word: <unk>, a\n"
+            "train: word=a; word=<unk>; word=a; (0 1); (1 2); label=3 (3 4)\n"
+            "train: label=1 word=<unk>",
+            "pyramid=True, min_count=2",
         ),
         "trees among blank lines": (
             "\n  (1  a )  \r\n \r\n(2 (3 b)(4  c\td) )\n\n",
@@ -351,6 +358,7 @@ READ: dict[str, dict[str, Any]] = {
             "[x, line 1, column 12] a bracket with nothing in it alone;",
         ),
         "no tree": ("\n", "[x] no graph; expected at least one; add examples."),
+        "what is no path": ("", "[data] 3; expected a path; give a file or folder.", "path=3"),
         "labels that are too large": (
             "(2200000000 a)",
             "[x, line 1] value 0 of the pull 'label' is 2200000000; expected 0..2147483646, or",
@@ -624,6 +632,10 @@ READ: dict[str, dict[str, Any]] = {
             "label: <unk>, +; word: <unk>, film, Good, new\nlabel=+ word=film; word=<unk> (0)",
             'vocabularies={"word": KNOWN, "label": None}',
         ),
+        "the largest number, and that of none": (
+            '{"chain": 2, "pulls": {"x": [2147483646, -1]}}',
+            "x: int32 []\nx=2147483646; (0)",
+        ),
         "no JSON that can be read": (
             '{"children": ' + "[" * 100_000,
             "[x, line 1] no JSON that can be read: ",
@@ -700,6 +712,11 @@ READ: dict[str, dict[str, Any]] = {
             "train: label=yes w=a\n"
             "dev: label=yes w=<unk>",
         ),
+        "labels that are left out": (
+            '{"chain": 1, "pulls": {"label": ["a"], "x": [1]}}',
+            "graphs from ., 0 classes\nx: int32 []\ntrain: x=1",
+            "labelled=False",
+        ),
         "splits agree in what is real": (
             {
                 "train.jsonl": '{"chain": 1, "pulls": {"x": [0.5]}}',
@@ -752,6 +769,23 @@ READ: dict[str, dict[str, Any]] = {
             {"my": labelled(1)},
             "[my] 1 graph to divide into train, dev and test; expected more;",
             'path="my"',
+        ),
+    },
+    "node-link": {
+        "graphs of networkx": (
+            json.dumps([DAG, DAG]),
+            "graphs from ., 0 classes\n\ntrain: #first -; (0)\ntrain: #first -; (0)",
+        ),
+        "a graph of networkx, with types": (
+            TYPED_DAG,
+            "graphs from ., 0 classes\n"
+            "w: float32 []; x: int32 []\n"
+            "relations: r\n"
+            "train: a x=2; b (0/r/w=0.5)",
+        ),
+        "no graph of networkx": (
+            '[{"nodes": 3}]',
+            "[train.json] graph 0: 'int' object is not iterable; expected JSON of",
         ),
     },
     "read_embeddings": {

@@ -198,6 +198,29 @@ def test_tree_fc() -> None:
         load("generated", format="tree-fc", leaves=6)
 
 
+GATES = {  # the value of a gate by the sum of its inputs
+    "not": (1, 0),
+    "and": (0, 0, 1),
+    "or": (0, 1, 1),
+    "xor": (0, 1, 0),
+    "nand": (1, 1, 0),
+}
+
+
+def test_values_of_logic_follow_from_the_gates() -> None:
+    data = load("generated", format="logic")
+    batch = data.splits["dev"]
+    value = np.asarray(batch.pulls["label"])
+    slots = np.split(batch.child, batch.child_ptr[1:-1])
+    for vertex, name in enumerate(data.vocabulary.decode(batch.pulls["word"])):
+        if name in GATES:
+            assert value[vertex] == GATES[name][value[slots[vertex]].sum()]
+            assert len(slots[vertex]) == len(GATES[name]) - 1
+        else:
+            assert not slots[vertex].size
+            assert value[vertex] == (name == "true")
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.lists(dags(), min_size=1, max_size=4), st.data())
 def test_what_is_written_is_read(
@@ -221,10 +244,12 @@ def test_what_is_written_is_read(
 
 def test_what_is_written_prints_and_other_numbers_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x"
-    record = {"chain": 3, "pulls": {"w": ["a\udcff\0", "\x9b\u202e", "\U000e0001\n"]}}
+    record = {"chain": 3, "pulls": {"w": ["a\udcff\0", "\x9b\u202e", "caf\u00e9\n"]}}
     found = vrt.data.from_records([record])
     vrt.data.write_jsonl(path, found.batch, found.vocabularies)
-    assert path.read_text("utf-8").replace("\n", "").isprintable()
+    text = path.read_text("utf-8").removesuffix("\n")
+    assert text.isprintable()
+    assert "caf\u00e9" in text  # what prints is written as it is
     for value in (np.array([np.nan, 1]), np.array([2**31 - 1, 0])):
         graph = vrt.InputGraph.chain(2, {"x": value})
         text = text_of(DataError, lambda g=graph: vrt.data.write_jsonl(path, [g]))  # type: ignore[misc]
