@@ -565,11 +565,10 @@ READ: dict[str, dict[str, Any]] = {
         ),
         "types and relations": (
             '{"types": {"letter": 3, "word": 2}, "relations": [{"child": "letter", "relation": '
-            '"before", "parent": "letter", "pairs": [[0, 1]], "edge_pulls": {}}, {"child": '
-            '"letter", "relation": "spelling", "parent": "word", "pairs": [[1, 0], [2, 1]], '
-            '"edge_pulls": {}}, {"child": "word", "relation": "next", "parent": "word", '
-            '"pairs": [], "edge_pulls": {}}], "pulls": {"letter": {"letter": ["a", "b", "a"]}, '
-            '"word": {"tag": [1, null], "v": [[1, 2], [3, 4]]}}}\n'
+            '"before", "parent": "letter", "pairs": [[0, 1]]}, {"child": "letter", "relation": '
+            '"spelling", "parent": "word", "pairs": [[1, 0], [2, 1]]}, {"child": "word", '
+            '"relation": "next", "parent": "word", "pairs": []}], "pulls": {"letter": '
+            '{"letter": ["a", "b", "a"]}, "word": {"tag": [1, null], "v": [[1, 2], [3, 4]]}}}\n'
             '{"types": {"word": 1}, "pulls": {"word": {"tag": [4], "v": [[5, 6]]}}}',
             "letter: <unk>, a, b; tag: int32 []; v: float32 [2]\n"
             "relations: before, spelling, next\n"
@@ -577,6 +576,7 @@ READ: dict[str, dict[str, Any]] = {
             "2.] (1/spelling); word v=[3. 4.] (2/spelling)\n"
             "word tag=4 v=[5. 6.]",
         ),
+        # Edges come in another order than that of children: their values go with them.
         "values of edges": (
             '{"vertices": 3, "edges": [[1, 2], [0, 1], [0, 2]], "edge_pulls": {"w": [[1, 2], '
             '[3, 4], [5, 6]], "kind": ["a", null, "b"]}}\n'
@@ -591,11 +591,11 @@ READ: dict[str, dict[str, Any]] = {
         "values of edges of relations": (
             '{"types": {"a": 2, "b": 2}, "relations": [{"child": "a", "relation": "x", '
             '"parent": "b", "pairs": [[0, 1], [1, 0]], "edge_pulls": {"w": [1.5, 2.5], "kind": '
-            '["p", "q"]}}, {"child": "a", "relation": "y", "parent": "b", "pairs": [[1, 1]], '
-            '"edge_pulls": {}}, {"child": "a", "relation": "z", "parent": "a", "pairs": [[0, '
-            '1]], "edge_pulls": {"w": [7.0]}}]}\n'
+            '["p", "q"]}}, {"child": "a", "relation": "y", "parent": "b", "pairs": [[1, 1]]}, '
+            '{"child": "a", "relation": "z", "parent": "a", "pairs": [[0, 1]], "edge_pulls": '
+            '{"w": [7.0]}}]}\n'
             '{"types": {"a": 1, "b": 1}, "relations": [{"child": "a", "relation": "x", '
-            '"parent": "b", "pairs": [], "edge_pulls": {}}]}',
+            '"parent": "b", "pairs": []}]}',
             "kind: <unk>, p, q; w: float32 []\n"
             "relations: x, y, z\n"
             "a; a (0/z/w=7.0); b (1/x/kind=q/w=2.5); b (0/x/kind=p/w=1.5 1/y)\n"
@@ -669,13 +669,12 @@ READ: dict[str, dict[str, Any]] = {
         "an edge pull of a relation less": (
             '{"types": {"a": 2, "b": 2}, "relations": [{"child": "a", "relation": "x", '
             '"parent": "b", "pairs": [[0, 1], [1, 0]], "edge_pulls": {"w": [1.5, 2.5], "kind": '
-            '["p", "q"]}}, {"child": "a", "relation": "y", "parent": "b", "pairs": [[1, 1]], '
-            '"edge_pulls": {}}, {"child": "a", "relation": "z", "parent": "a", "pairs": [[0, '
-            '1]], "edge_pulls": {"w": [7.0]}}]}\n'
+            '["p", "q"]}}, {"child": "a", "relation": "y", "parent": "b", "pairs": [[1, 1]]}, '
+            '{"child": "a", "relation": "z", "parent": "a", "pairs": [[0, 1]], "edge_pulls": '
+            '{"w": [7.0]}}]}\n'
             '{"types": {"a": 2, "b": 2}, "relations": [{"child": "a", "relation": "x", '
             '"parent": "b", "pairs": [[0, 1], [1, 0]], "edge_pulls": {"w": [1.5, 2.5], "kind": '
-            '["p", "q"]}}, {"child": "a", "relation": "z", "parent": "a", "pairs": [[0, 1]], '
-            '"edge_pulls": {}}]}',
+            '["p", "q"]}}, {"child": "a", "relation": "z", "parent": "a", "pairs": [[0, 1]]}]}',
             "[x, line 2] no edge pull 'w' of ('a', 'z', 'a'); line 1 has it;",
         ),
         "a shorter vector": (
