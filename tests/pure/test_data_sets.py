@@ -210,9 +210,9 @@ GATES = {  # the value of a gate by the sum of its inputs
 def test_values_of_logic_follow_from_the_gates() -> None:
     data = load("generated", format="logic")
     batch = data.splits["dev"]
-    value = np.asarray(batch.pulls["label"])
+    word, value = (np.asarray(batch.pulls[name]) for name in ("word", "label"))
     slots = np.split(batch.child, batch.child_ptr[1:-1])
-    for vertex, name in enumerate(data.vocabulary.decode(batch.pulls["word"])):
+    for vertex, name in enumerate(data.vocabulary.decode(word)):
         if name in GATES:
             assert value[vertex] == GATES[name][value[slots[vertex]].sum()]
             assert len(slots[vertex]) == len(GATES[name]) - 1
