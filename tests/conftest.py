@@ -27,7 +27,7 @@ gc.set_threshold(50_000, 20, 100)
 FIRST = (
     "test_agreement.py",
     "test_update_rules.py",
-    "test_data_generated.py",
+    "test_data_sets.py",
     "test_oracle.py",
     "test_cli_usage.py",
     "test_layers.py",

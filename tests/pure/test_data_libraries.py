@@ -1,4 +1,7 @@
-"""Graphs of PyTorch Geometric and DGL, by stand-ins that have the attributes their manuals name."""
+"""Graphs of other libraries, by stand-ins that have the attributes their manuals name.
+
+A row has a call and the text of the graphs (`graphs_as_text.py`), or what is said of them.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import pytest
 
 import vertexrt as vrt
 from tests.messages import text_of
+from tests.pure.graphs_as_text import as_text
 from vertexrt.errors import VertexrtError
 
 
@@ -32,247 +36,167 @@ class OnGpu:
         raise TypeError("on a GPU")
 
 
-class Store(dict[str, Any]):
-    """A `Data`, or a store of a `HeteroData`: its attributes are its items."""
+class Items(dict[Any, Any]):
+    """A dict with attributes: a `Data`, a store of a `HeteroData`, or a `HeteroData`."""
 
-    def __init__(self, num_nodes: int | None = None, **items: Any) -> None:
-        super().__init__(**items)
-        vars(self).update(items, num_nodes=num_nodes)
-
-
-class Hetero(dict[Any, Store]):
-    """A `HeteroData`: stores by node type, and by (source, relation, target)."""
-
-    @property
-    def node_types(self) -> list[str]:
-        return [key for key in self if isinstance(key, str)]
-
-    @property
-    def edge_types(self) -> list[tuple[str, str, str]]:
-        return [key for key in self if isinstance(key, tuple)]
+    def __init__(self, items: Mapping[Any, Any], **attributes: Any) -> None:
+        super().__init__(items)
+        vars(self).update(attributes)
 
 
 class DglEdges(dict[Any, Any]):
     """The edges of a `DGLGraph`: called for the ends, indexed for the data of a canonical type."""
 
-    def __init__(self, edges: Mapping[tuple[str, str, str], tuple[Any, Any]]) -> None:
-        super().__init__({key: SimpleNamespace(data={"w": WEIGHTS[key]}) for key in edges})
-        self.given = edges
-
-    def __call__(self, *, etype: tuple[str, str, str]) -> tuple[Any, Any]:
-        return self.given[etype]
+    def __call__(self, *, etype: Any) -> Any:
+        return self[etype].ends
 
 
-class Dgl:
-    """A `DGLGraph`, which counts nodes by type and gives the edges of a canonical type."""
-
-    def __init__(
-        self,
-        sizes: Mapping[str, int],
-        edges: Mapping[tuple[str, str, str], tuple[Any, Any]],
-        data: Mapping[str, dict[str, Any]],
-    ) -> None:
-        self.sizes = sizes
-        self.ntypes, self.canonical_etypes = list(sizes), list(edges)
-        self.nodes = {name: SimpleNamespace(data=data.get(name, {})) for name in sizes}
-        self.edges = DglEdges(edges)
-
-    def num_nodes(self, ntype: str) -> int:
-        return self.sizes[ntype]
+def store(num_nodes: int | None = None, **items: Any) -> Items:
+    return Items(items, num_nodes=num_nodes, **items)
 
 
-WEIGHTS = {
-    ("gate", "drives", "net"): OnGpu([0.5, 1.5]),
-    ("net", "feeds", "gate"): OnGpu([2.5]),
-    ("_N", "_E", "_N"): OnGpu([0.5, 1.5]),
-}
+def hetero(stores: Mapping[Any, Items]) -> Items:
+    nodes = [key for key in stores if isinstance(key, str)]
+    edges = [key for key in stores if isinstance(key, tuple)]
+    return Items(stores, node_types=nodes, edge_types=edges)
+
+
+def dgl(sizes: Mapping[str, int], nodes: Mapping[str, Any], edges: Mapping[Any, Any]) -> Any:
+    """Return a `DGLGraph`: data of nodes by type; of edges by canonical type, ends and data."""
+    return SimpleNamespace(
+        ntypes=list(sizes),
+        canonical_etypes=list(edges),
+        num_nodes=sizes.get,
+        nodes={name: SimpleNamespace(data=nodes.get(name, {})) for name in sizes},
+        edges=DglEdges(
+            {key: SimpleNamespace(ends=ends, data=data) for key, (ends, data) in edges.items()}
+        ),
+    )
+
+
+from_networkx, from_dgl, from_pyg = vrt.data.from_networkx, vrt.data.from_dgl, vrt.data.from_pyg
 X, Y = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], [1, 0, 2]
-EXPECTED = vrt.InputGraph.from_types(
-    {"gate": 3, "net": 2},
-    {("gate", "drives", "net"): [(2, 0), (0, 1)], ("net", "feeds", "gate"): [(1, 1)]},
-    {"gate": {"x": X, "y": Y}, "net": {"y": [3, 4]}},
+ENDS, W = OnGpu([[2, 0], [1, 1]]), OnGpu([0.5, 1.5])
+DRIVES, FEEDS, ONE = ("gate", "drives", "net"), ("net", "feeds", "gate"), ("_N", "_E", "_N")
+PLAIN = "w: float64 []; y: int32 []\ny=1; y=0 (2/w=0.5 0/w=1.5); y=2"
+TYPED = (
+    "w: float64 []; x: float64 [2]; y: int32 []\n"
+    "relations: drives, feeds\n"
+    "gate x=[1. 2.] y=1; gate x=[3. 4.] y=0 (4/feeds/w=2.5); gate x=[5. 6.] y=2; "
+    "net y=3 (2/drives/w=0.5); net y=4 (0/drives/w=1.5)"
+)
+HETERO = hetero(
     {
-        ("gate", "drives", "net"): {"w": [0.5, 1.5]},
-        ("net", "feeds", "gate"): {"w": [2.5]},
+        "gate": store(3, x=OnGpu(X), y=OnGpu(Y)),
+        "net": store(2, y=OnGpu([3, 4])),
+        DRIVES: store(edge_index=OnGpu([[2, 0], [0, 1]]), w=W),
+        FEEDS: store(edge_index=OnGpu([[1], [1]]), w=OnGpu([2.5])),
+    }
+)
+DGL = dgl(
+    {"gate": 3, "net": 2},
+    {"gate": {"x": OnGpu(X), "y": OnGpu(Y)}, "net": {"y": OnGpu([3, 4])}},
+    {
+        DRIVES: ((OnGpu([2, 0]), OnGpu([0, 1])), {"w": W}),
+        FEEDS: ((OnGpu([1]), OnGpu([1])), {"w": OnGpu([2.5])}),
     },
 )
+DGL_PLAIN = dgl({"_N": 3}, {"_N": {"y": Y}}, {ONE: (([2, 0], [1, 1]), {"w": W})})
+WORDS = nx.DiGraph([("a", "c"), ("b", "c")], id="first")
+nx.set_node_attributes(WORDS, {"a": "good", "b": "film"}, "word")
+nx.set_node_attributes(WORDS, dict.fromkeys(WORDS, np.float32(0.5)), "x")
+UNTYPED = from_pyg(HETERO).to_networkx()
+del UNTYPED.nodes[3]["type"]
+EMPTY_SLOT = vrt.InputGraph.from_children([[], [-1, 0], [1, 0]], None, {"w": [9, 0.5, 1.5, 2.5]})
+SLOTS = EMPTY_SLOT.to_networkx()
+NET = vrt.InputGraph.from_types({"net": 1}, {}, {"net": {"y": [5]}})
+NETWORKS = [from_pyg(HETERO, ["y"], ["w"]).to_networkx(), NET.to_networkx()]
+
+# A call, and the text of its graphs.
+CONVERTED = {
+    'from_pyg(store(3, edge_index=ENDS, y=OnGpu(Y), w=W), ["y"], ["w"])': PLAIN,
+    "from_pyg(store(3, edge_index=ENDS))": "\n-; (2 0); -",
+    'from_pyg(HETERO, ["x", "y"], ["w"])': TYPED,
+    'from_dgl(DGL, ["x", "y"], ["w"])': TYPED,
+    'from_dgl(DGL_PLAIN, ["y"], ["w"])': PLAIN,
+    'from_networkx([WORDS, nx.DiGraph([("x", "y")])], ["word", "x"])': (
+        "word: <unk>, good, film; x: float32 []\n"
+        "#first word=good x=0.5; x=0.5 (0 2); word=film x=0.5\n"
+        "-; (0)"
+    ),
+    'from_networkx(NETWORKS, ["y"], edge_pulls=["w"], types="type")': (
+        "w: float32 []; y: int32 []\n"
+        "relations: feeds, drives\n"
+        "gate y=1; gate y=0 (4/feeds/w=2.5); gate y=2; net y=3 (2/drives/w=0.5); "
+        "net y=4 (0/drives/w=1.5)\n"
+        "net y=5"
+    ),
+    'from_networkx([SLOTS], edge_pulls=["w"])': (
+        "w: float32 []\n-; (none 0/w=0.5); (1/w=1.5 0/w=2.5)"
+    ),
+    'vrt.InputGraph.from_networkx(SLOTS, edge_pulls=["w"])': (
+        "w: float64 []\n-; (none 0/w=0.5); (1/w=1.5 0/w=2.5)"
+    ),
+}
 
 
-def named(graph: vrt.InputGraph) -> tuple[list[str], list[str]] | None:
-    """Return the type of each vertex and the relation of each edge."""
-    if graph.types is None:
-        return None
-    names, relations, of_vertex, of_edge = graph.types
-    return [names[n] for n in of_vertex], [relations[n] for n in of_edge]
+@pytest.mark.parametrize("code", CONVERTED)
+def test_graphs_of_other_libraries(code: str) -> None:
+    found = eval(code)
+    if isinstance(found, vrt.InputGraph):
+        found = vrt.data.Examples(vrt.GraphBatch.from_graphs([found]), {})
+    assert as_text(found) == CONVERTED[code]
 
 
-def is_expected(graph: vrt.InputGraph, expected: vrt.InputGraph = EXPECTED) -> bool:
-    typed = named(graph) == named(expected)
-    pulls = [{name: repr(pull) for name, pull in g.pulls.items()} for g in (graph, expected)]
-    values = [g.pulls["y"] for g in (graph, expected)]
-    same = np.array_equal(graph.child, expected.child) and np.array_equal(*values)  # type: ignore[arg-type]
-    return (
-        typed
-        and same
-        and pulls[0].keys() == pulls[1].keys()
-        and weights(graph) == weights(expected)
-    )
-
-
-def weights(graph: vrt.InputGraph) -> list[float]:
-    pull = graph.edge_pulls["w"]
-    return (pull.table[pull.index] if isinstance(pull, vrt.Rows) else pull).tolist()  # type: ignore[return-value]
-
-
-def test_data_of_pytorch_geometric() -> None:
-    data = Store(
-        3, edge_index=OnGpu([[2, 0], [1, 1]]), x=OnGpu(X), y=OnGpu(Y), edge_attr=OnGpu([1, 2])
-    )
-    graph = vrt.data.from_pyg(data, ["x", "y"])
-    assert [graph.children(v) for v in range(3)] == [[], [2, 0], []]
-    assert graph.pulls["x"].tolist() == X  # type: ignore[union-attr]
-    assert graph.pulls["y"].tolist() == Y  # type: ignore[union-attr]
-    assert not vrt.data.from_pyg(data).pulls
-    again = vrt.data.from_pyg(data, edge_pulls=["edge_attr"])
-    assert again.edge_pulls["edge_attr"].tolist() == [1, 2]  # type: ignore[union-attr]
-
-
-def test_hetero_data_of_pytorch_geometric() -> None:
-    data = Hetero(
-        gate=Store(3, x=OnGpu(X), y=OnGpu(Y)),
-        net=Store(2, y=OnGpu([3, 4])),
-    )
-    data["gate", "drives", "net"] = Store(edge_index=OnGpu([[2, 0], [0, 1]]), w=OnGpu([0.5, 1.5]))
-    data["net", "feeds", "gate"] = Store(edge_index=OnGpu([[1], [1]]), w=OnGpu([2.5]))
-    assert is_expected(vrt.data.from_pyg(data, ["x", "y"], ["w"]))
-
-
-def test_graphs_of_dgl() -> None:
-    edges = {
-        ("gate", "drives", "net"): (OnGpu([2, 0]), OnGpu([0, 1])),
-        ("net", "feeds", "gate"): (OnGpu([1]), OnGpu([1])),
-    }
-    data = {"gate": {"x": OnGpu(X), "y": OnGpu(Y)}, "net": {"y": OnGpu([3, 4])}}
-    assert is_expected(
-        vrt.data.from_dgl(Dgl({"gate": 3, "net": 2}, edges, data), ["x", "y"], ["w"])
-    )
-    plain = Dgl({"_N": 3}, {("_N", "_E", "_N"): ([2, 0], [1, 1])}, {"_N": {"y": Y}})
-    expected = vrt.InputGraph.from_edges(3, [(2, 1), (0, 1)], {"y": Y}, {"w": [0.5, 1.5]})
-    assert is_expected(vrt.data.from_dgl(plain, ["y"], ["w"]), expected)
-
-
-@pytest.mark.parametrize("read", [vrt.data.from_pyg, vrt.data.from_dgl])
-def test_what_is_no_such_graph(read: Any) -> None:
-    assert "a int; expected a D" in text_of(VertexrtError, lambda: read(3))
-
-
-def test_what_does_not_fit() -> None:
-    both = Store(2, edge_index=np.array([[0, 1], [1, 0]]), y=[1, 2])
-    assert "form a cycle" in text_of(VertexrtError, lambda: vrt.data.from_pyg(both))
-    one = Store(2, edge_index=np.array([[0], [1]]), y=[1, 2, 3])
-    assert "pull 'y' has [3]" in text_of(VertexrtError, lambda: vrt.data.from_pyg(one, ["y"]))
-
-
-DAG = nx.DiGraph()
+EDGE: dict[str, Any] = {"edge_index": [[0], [1]], "edge_attr": [1.0]}
+DATA = store(2, y=[1, 2], **EDGE)
+HALF = hetero({"a": store(2, yy=[1, 2]), ("a", "below", "a"): store(**EDGE)})
+DAG: nx.DiGraph[Any] = nx.DiGraph()
 DAG.add_nodes_from([(0, {"word": "a", "kind": "leaf"}), (1, {"word": "b", "kind": "root"})])
 DAG.add_edge(0, 1, weight=0.5, relation="below")
-ONE_EDGE = {"edge_index": [[0], [1]], "edge_attr": [1.0]}
-PYG = Store(2, y=[1, 2], **ONE_EDGE)
-HETERO = Hetero({"a": Store(2, yy=[1, 2]), ("a", "below", "a"): Store(**ONE_EDGE)})
-DGL = Dgl({"_N": 2}, {("_N", "_E", "_N"): ([0], [1])}, {"_N": {"yy": [1, 2]}})
-NETWORKX = vrt.data.from_networkx
+# A call, and what is said of it. Misspelt names of networkx's pulled -1 everywhere (issue 52).
+WRONG = {
+    'from_networkx([DAG], ["wrod"])': "no 'wrod'; the data have kind, word; correct the name or",
+    'from_networkx([DAG], ["wrod"], types="kind")': "no 'wrod'; the data have kind, word; ",
+    'from_networkx([DAG], types="knd")': "no 'knd'; the data have kind, word; correct the name or",
+    'from_networkx([DAG], edge_pulls=["wight"])': "no 'wight'; the data have relation, weight; ",
+    'from_networkx([DAG], types="kind", relations="re")': "no 're'; the data have relation, ",
+    'from_networkx([UNTYPED], types="type")': (
+        "[from_networkx, graph 0] a node without 'type', or an edge without 'relation'; "
+    ),
+    'from_pyg(DATA, ["yy"])': "no 'yy'; the data have edge_attr, edge_index, y; ",
+    'from_pyg(DATA, edge_pulls=["attr"])': "no 'attr'; the data have edge_attr, edge_index, y; ",
+    'from_pyg(HALF, ["y"])': "no 'y'; the data have yy; correct the name or leave it out.",
+    'from_pyg(HALF, [], ["attr"])': "no 'attr'; the data have edge_attr, edge_index; correct the",
+    'from_dgl(DGL_PLAIN, ["yy"])': "no 'yy'; the data have y; correct the name or leave it out.",
+    'from_dgl(DGL_PLAIN, [], ["ww"])': "no 'ww'; the data have w; correct the name or leave it out",
+    "from_pyg(3)": "a int; expected a D",
+    "from_dgl(3)": "a int; expected a D",
+    "from_pyg(store(2, edge_index=np.array([[0, 1], [1, 0]])))": "form a cycle",
+    'from_pyg(store(2, y=[1, 2, 3], **EDGE), ["y"])': "pull 'y' has [3]",
+    'vrt.data.from_nltk("words")': "a str; expected a list of trees; pass [tree]",
+    "vrt.data.from_nltk([None])": "[from_nltk, tree 0] a NoneType; expected trees of nltk, with",
+    'vrt.data.from_nltk(["word"])': "[from_nltk, tree 0] a str; expected trees of nltk, with words",
+}
+
+
+@pytest.mark.parametrize("code", WRONG)
+def test_what_is_said_of_them(code: str) -> None:
+    assert WRONG[code] in text_of(VertexrtError, lambda: eval(code))
 
 
 @pytest.mark.parametrize(
-    ("read", "name", "have"),
-    [
-        (lambda: NETWORKX([DAG], ["wrod"]), "wrod", "kind, word"),
-        (lambda: NETWORKX([DAG], ["wrod"], types="kind"), "wrod", "kind, word"),
-        (lambda: NETWORKX([DAG], types="knd"), "knd", "kind, word"),
-        (lambda: NETWORKX([DAG], edge_pulls=["wight"]), "wight", "relation, weight"),
-        (lambda: NETWORKX([DAG], types="kind", relations="re"), "re", "relation, weight"),
-        (lambda: vrt.data.from_pyg(PYG, ["yy"]), "yy", "edge_attr, edge_index, y"),
-        (lambda: vrt.data.from_pyg(PYG, edge_pulls=["attr"]), "attr", "edge_attr, edge_index, y"),
-        (lambda: vrt.data.from_pyg(HETERO, ["y"]), "y", "yy"),
-        (lambda: vrt.data.from_pyg(HETERO, [], ["attr"]), "attr", "edge_attr, edge_index"),
-        (lambda: vrt.data.from_dgl(DGL, ["y"]), "y", "yy"),
-        (lambda: vrt.data.from_dgl(DGL, [], ["ww"]), "ww", "w"),
-    ],
-)
-def test_a_misspelt_name_is_refused_with_those_that_there_are(
-    read: Any, name: str, have: str
-) -> None:
-    """Graphs of networkx pulled -1 everywhere (issue 52)."""
-    text = text_of(VertexrtError, read)
-    assert f"no '{name}'; the data have {have}; correct the name or leave it out." in text
-
-
-@pytest.mark.parametrize(
-    "convert",
-    [
-        lambda x: x.bfloat16(),
-        lambda x: x.to_sparse(),
-        lambda x: x.to("meta"),
-    ],
+    "convert", [lambda x: x.bfloat16(), lambda x: x.to_sparse(), lambda x: x.to("meta")]
 )
 def test_tensors_that_are_no_arrays_are_refused_by_name(convert: Any) -> None:
     torch = pytest.importorskip("torch")
     x = convert(torch.ones(2, 3))
-    data = {"_N": {"x": x}}
-    plain = Dgl({"_N": 2}, {("_N", "_E", "_N"): ([0], [1])}, data)
+    plain = dgl({"_N": 2}, {"_N": {"x": x}}, {ONE: (([0], [1]), {})})
     for read in (
-        lambda: vrt.data.from_pyg(Store(2, x=x, **ONE_EDGE), ["x"]),
-        lambda: vrt.data.from_pyg(Store(2, x=[1, 2], **{**ONE_EDGE, "edge_index": x}), ["x"]),
-        lambda: vrt.data.from_dgl(plain, ["x"]),
+        lambda: from_pyg(store(2, x=x, **EDGE), ["x"]),
+        lambda: from_pyg(store(2, edge_index=x)),
+        lambda: from_dgl(plain, ["x"]),
     ):
         text = text_of(VertexrtError, read)
         assert "that is no array" in text
         assert "; expected a dense array of numbers; convert it, by x.float()" in text
-
-
-def test_types_go_to_networkx() -> None:
-    network = EXPECTED.to_networkx()
-    assert [kind for _, kind in network.nodes(data="type")] == ["gate"] * 3 + ["net"] * 2
-    assert sorted(network.edges(data="relation")) == [
-        (0, 4, "drives"),
-        (2, 3, "drives"),
-        (4, 1, "feeds"),
-    ]
-    plain = vrt.InputGraph.chain(2).to_networkx()
-    assert "type" not in plain.nodes[0]
-
-
-def test_graphs_of_networkx_with_words() -> None:
-    dags = [nx.DiGraph([("a", "c"), ("b", "c")]), nx.DiGraph([("x", "y")])]
-    nx.set_node_attributes(dags[0], {"a": "good", "b": "film"}, "word")
-    nx.set_node_attributes(dags[1], {"y": "film"}, "word")
-    for dag in dags:
-        nx.set_node_attributes(dag, {node: np.float32(0.5) for node in dag}, "x")
-    found = vrt.data.from_networkx(dags, ["word", "x"])
-    assert [graph.children(1) for graph in found.batch] == [[0, 2], [0]]  # nodes a, c, b
-    word = found.batch.pulls["word"]
-    assert found.vocabularies["word"].decode(word) == ["good", None, "film", None, "film"]  # type: ignore[arg-type]
-    assert found.batch.pulls["x"].tolist() == [0.5] * 5  # type: ignore[union-attr]
-
-
-def test_types_go_to_networkx_and_back() -> None:
-    other = vrt.InputGraph.from_types({"net": 1}, {}, {"net": {"y": [5]}})
-    networks = [EXPECTED.to_networkx(), other.to_networkx()]
-    found = vrt.data.from_networkx(networks, ["x", "y"], edge_pulls=["w"], types="type")
-    assert is_expected(found.batch[0])
-    assert found.batch[1].pulls["y"].tolist() == [5]  # type: ignore[union-attr]
-    del networks[0].nodes[3]["type"]
-    text = text_of(VertexrtError, lambda: vrt.data.from_networkx(networks, types="type"))
-    assert text.startswith("[from_networkx, graph 0] a node without 'type', or an edge without 're")
-
-
-def test_edges_of_networkx_have_values() -> None:
-    graph = vrt.InputGraph.from_children([[], [-1, 0], [1, 0]], None, {"w": [9, 0.5, 1.5, 2.5]})
-    network = graph.to_networkx()
-    again = vrt.InputGraph.from_networkx(network, edge_pulls=["w"]).edge_pulls["w"]
-    made = vrt.data.from_networkx([network], edge_pulls=["w"]).batch.edge_pulls["w"]
-    for pull in (again, made):
-        assert isinstance(pull, vrt.Rows)
-        assert pull.index is not None
-        assert pull.index.tolist() == [-1, 0, 1, 2]  # the empty slot has none
-        assert pull.table.tolist() == [0.5, 1.5, 2.5]

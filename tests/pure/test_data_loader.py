@@ -16,34 +16,48 @@ from tests.messages import text_of
 from vertexrt.data import Loader
 from vertexrt.errors import VertexrtError
 
-SIZES = np.random.default_rng(0).integers(1, 30, 23)
+SIZES = np.random.default_rng(0).integers(1, 30, 60)
 GRAPHS = [
     vrt.InputGraph.chain(int(n), {"number": np.full(n, k)}) for k, n in enumerate(SIZES.tolist())
 ]
+FEW = GRAPHS[:23]
 
 
 def numbers(batch: vrt.GraphBatch) -> list[int]:
     """Return which of the graphs a minibatch holds."""
-    return batch.pulls["number"][batch.graph_ptr[:-1]].tolist()  # type: ignore[union-attr,index,return-value]
+    return batch.pulls["number"][batch.graph_ptr[:-1]].tolist()  # type: ignore[index,no-any-return]
 
 
 def epochs(loader: Loader, count: int) -> list[list[list[int]]]:
     return [[numbers(batch) for batch in loader] for _ in range(count)]
 
 
-@pytest.mark.parametrize("bucket", [1, 3])
+@pytest.mark.parametrize("bucket", [1, 3, 100])
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_epochs_are_those_of_their_order(shuffle: bool, bucket: int) -> None:
-    loader = Loader(GRAPHS, 5, shuffle=shuffle, bucket=bucket, seed=9)
+@pytest.mark.parametrize(("count", "size"), [(23, 5), (9, 3), (1, 4), (60, 1)])
+def test_epochs_are_those_of_their_order(count: int, size: int, shuffle: bool, bucket: int) -> None:
+    loader, other = (
+        Loader(GRAPHS[:count], size, shuffle=shuffle, bucket=bucket, seed=seed) for seed in (9, 10)
+    )
     found = epochs(loader, 2)
-    assert len(loader) == len(found[0]) == 5
     for epoch, batches in enumerate(found):
-        assert sorted(itertools.chain(*batches)) == list(range(23))
-        assert batches == [ids.tolist() for ids in loader.order(epoch)]
-    assert (found[0] != found[1]) is shuffle
+        assert sorted(itertools.chain(*batches)) == list(range(count))
+        assert sorted(map(len, batches))[1:] == [size] * (len(loader) - 1)
+        order = loader.order(epoch)
+        assert all(ids.dtype == np.int32 for ids in order)
+        assert batches == [ids.tolist() for ids in order]
     assert loader.epoch == 2
-    if bucket > 1 and not shuffle:
-        assert np.ptp(SIZES[found[0][0]]) < np.ptp(SIZES[:15])
+    if count > 9:
+        assert (found[0] != found[1]) is shuffle
+        assert (found[0] != epochs(other, 1)[0]) is shuffle
+
+
+def test_minibatches_by_size_hold_like_sizes() -> None:
+    spread = [
+        np.mean([np.ptp(SIZES[ids]) for ids in Loader(GRAPHS, 6, bucket=bucket).order(0)])
+        for bucket in (1, 3, 10)
+    ]
+    assert all(a > 1.5 * b for a, b in itertools.pairwise(spread))
 
 
 def noisy(batch: vrt.GraphBatch, rng: np.random.Generator) -> vrt.GraphBatch:
@@ -58,9 +72,9 @@ def drawn(loader: Loader) -> list[float]:
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_workers_change_nothing(workers: int) -> None:
-    alone, ahead = (Loader(GRAPHS, 2, seed=1, prepare=noisy, workers=w) for w in (0, workers))
+    alone, ahead = (Loader(FEW, 2, seed=1, prepare=noisy, workers=w) for w in (0, workers))
     assert [drawn(ahead), drawn(ahead)] == [drawn(alone), drawn(alone)]
-    assert epochs(Loader(GRAPHS, 4, workers=workers), 1) == epochs(Loader(GRAPHS, 4), 1)
+    assert epochs(Loader(FEW, 4, workers=workers), 1) == epochs(Loader(FEW, 4), 1)
 
 
 def running_threads() -> set[str]:
@@ -70,7 +84,7 @@ def running_threads() -> set[str]:
 
 def test_workers_end_with_the_loop() -> None:
     before = running_threads()
-    for _ in Loader(GRAPHS, 1, prepare=noisy, workers=2):
+    for _ in Loader(FEW, 1, prepare=noisy, workers=2):
         assert running_threads() - before  # threads of others may end meanwhile
         break
     end = time.monotonic() + 20.0
@@ -83,37 +97,37 @@ def test_workers_end_with_the_loop() -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_loaded_state_goes_on(done: int, workers: int) -> None:
     numpy: Any = np.int64  # its whole numbers are some, and JSON can hold the state
-    first = Loader(GRAPHS, numpy(5), bucket=numpy(2), seed=numpy(3), workers=workers)
+    first = Loader(FEW, numpy(5), bucket=numpy(2), seed=numpy(3), workers=workers)
     epochs(first, 1)
     seen = [numbers(batch) for batch in itertools.islice(first, done)]
     state = json.loads(json.dumps(first.state()))
     assert (state["epoch"], state["batch"]) == (1, done)
-    again = Loader(GRAPHS, 5, bucket=2, seed=3, workers=workers)
+    again = Loader(FEW, 5, bucket=2, seed=3, workers=workers)
     again.load_state(state)
-    rest = epochs(again, 2)
-    whole = epochs(Loader(GRAPHS, 5, bucket=2, seed=3), 3)
-    assert seen + rest[0] == whole[1]
-    assert rest[1] == whole[2]
+    whole = epochs(Loader(FEW, 5, bucket=2, seed=3), 3)
+    assert [seen + epochs(again, 1)[0], epochs(again, 1)[0]] == whole[1:]
 
 
 def test_a_loop_that_was_left_begins_its_epoch_again() -> None:
-    loader = Loader(GRAPHS, 5)
+    loader = Loader(FEW, 5)
     first = numbers(next(iter(loader)))
     assert epochs(loader, 1)[0][0] == first
 
 
-def test_what_does_not_fit() -> None:
-    loader = Loader(GRAPHS, 5)
-    assert text_of(VertexrtError, lambda: loader.load_state({**loader.state(), "seed": 4})) == (
+LOADER, NOTHING = Loader(FEW, 5), Loader(FEW, 5, prepare=lambda batch, rng: None)  # type: ignore[arg-type,return-value]
+MISTAKES = {
+    "Loader(FEW, 0)": "[loader] batch_size=0; expected a whole number, 1 or more; correct it.",
+    "Loader(FEW, 1, bucket=0)": "[loader] bucket=0; expected a whole number, 1 or more;",
+    "Loader([], 1)": "[graph batch] no graph; ",
+    'LOADER.load_state({**LOADER.state(), "seed": 4})': (
         "[loader] a state with seed=4; expected seed=0; correct it."
-    )
-    assert "batch=6; expected a whole number, 0..5" in text_of(
-        VertexrtError, lambda: loader.load_state({**loader.state(), "batch": 6})
-    )
-    assert "expected a dict of epoch, batch" in text_of(
-        VertexrtError, lambda: loader.load_state({"epoch": 1})
-    )
-    wrong = Loader(GRAPHS, 5, prepare=lambda batch, rng: None)  # type: ignore[arg-type,return-value]
-    assert "prepare returned a NoneType" in text_of(VertexrtError, lambda: next(iter(wrong)))
-    text_of(VertexrtError, lambda: Loader(GRAPHS, 0))
-    text_of(VertexrtError, lambda: Loader([], 1))
+    ),
+    'LOADER.load_state({**LOADER.state(), "batch": 6})': "batch=6; expected a whole number, 0..5",
+    'LOADER.load_state({"epoch": 1})': "expected a dict of epoch, batch",
+    "next(iter(NOTHING))": "prepare returned a NoneType",
+}
+
+
+@pytest.mark.parametrize("code", MISTAKES)
+def test_what_does_not_fit(code: str) -> None:
+    assert MISTAKES[code] in text_of(VertexrtError, lambda: eval(code))

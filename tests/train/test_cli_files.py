@@ -1,9 +1,10 @@
 """Files as people have them: from a file to predictions in at most three commands, without Python.
 
-Each test makes small files, trains a model of the catalogue on them and writes what it predicts.
+FILES has small files for models of the catalogue; other tests are of what runs say and refuse.
 """
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +18,81 @@ from vertexrt.cli.main import main
 from vertexrt.hub import load_pretrained
 
 SMALL = ("--device", "reference", "--epochs", "2", "--hidden", "4", "--embed", "4")
-TAGS = {"cat": "NOUN", "dog": "NOUN", "sees": "VERB", "big": "ADJ"}
-SENTENCES = (["cat", "sees", "dog"], ["big", "dog", "sees"], ["dog", "sees"], ["big", "cat"])
+CONLLU = (  # the first word is the root, and each depends on the one before
+    "# sent_id = s1\n"
+    "1\tcat\t_\tNOUN\t_\t_\t0\troot\t_\t_\n"
+    "2\tsees\t_\tVERB\t_\t_\t1\tdep\t_\t_\n"
+    "3\tbig\t_\tADJ\t_\t_\t2\tdep\t_\t_\n\n"
+)
 
 
-def conllu(sentences: Any, start: int = 0) -> str:
-    """Return sentences in which the first word is the root, and each depends on the one before."""
-    lines = []
-    for number, words in enumerate(sentences, start):
-        lines.append(f"# sent_id = s{number}")
-        for at, word in enumerate(words, 1):
-            head, relation = (at - 1, "dep") if at > 1 else (0, "root")
-            row = (at, word, "_", TAGS.get(word, "_"), "_", "_", head, relation, "_", "_")
-            lines.append("\t".join(map(str, row)))
-        lines.append("")
-    return "\n".join(lines) + "\n"
+def node_link(number: int) -> Any:
+    """Return a graph as `networkx.node_link_data` writes it."""
+    dag = networkx.DiGraph([("a", "c"), ("b", "c")], id=f"g{number}")
+    for node, word in (("a", "good"), ("b", "film"), ("c", "is")):
+        dag.nodes[node].update(word=word, mark=number % 2 + (node == "a"))
+    return networkx.node_link_data(dag, edges="edges")
 
 
-def trained(model: str, data: Path, *more: str) -> Path:
-    """Train on a file; return the run folder."""
-    out = data.parent / "run"
-    assert main(["train", model, "--data", str(data), *SMALL, "--out", str(out), *more]) == 0
-    return out
+ROWS = [f"r{k},{'good' if k % 3 else 'bad'} film,{k % 3 > 0}" for k in range(30)]
+TABLE = "\n".join(["id,text,liked", *ROWS])
+PENN = "( (S (NP (DT the) (NN film))\n (VP (VBZ works))) )\n(S (NN it) (VP (VBZ is)))\n"
+CONLL = "# one\nAnn\tNNP\tB-PER\nsees\tVBZ\tO\n\nRome\tNNP\tB-LOC\n\n"
+# Words after `train`, a file and its text, that of a new one, and how its first prediction begins.
+FILES = {
+    "dependency trees": (
+        "child-sum-tree-lstm --label upos",
+        "en.conllu",
+        CONLLU * 20,
+        CONLLU.replace("s1", "s7").replace("cat", "zebra"),  # a word stays as it is, known or not
+        '{"id": "s7", "word": ["zebra", "sees", "big"], "roots": [0], '
+        '"classes": ["ADJ", "NOUN", "VERB"], "prediction": ["',
+    ),
+    "a table": (
+        "child-sum-tree-lstm --label liked",
+        "my.csv",
+        TABLE,
+        'id,text\na,"bad, bad film"\nb,good\n',
+        '{"id": "a", "word": ["bad,", "bad", "film"], "roots": [2], '
+        '"classes": ["False", "True"], "prediction": ["',
+    ),
+    "brackets in one file": (
+        "child-sum-tree-lstm --dev 0.2 --test 0",
+        "wsj.mrg",
+        PENN * 10,
+        PENN,
+        '{"word": ["the", "film", null, "works", null, null], "roots": [5], "classes": ["DT",',
+    ),
+    "graphs of networkx": (
+        "dag-lstm --label mark",
+        "my.json",
+        json.dumps([node_link(number) for number in range(12)]),
+        json.dumps(node_link(5)),
+        '{"id": "g5", "word": ["good", "is", "film"], "roots": [1], "classes": [0, 1, 2], ',
+    ),
+    # A word a line, the tag in the last column; new text has words alone.
+    "words in columns for a tagger": (
+        'bilstm-tagger --dev 0.2 --test 0 --separator tab --comment "# "',
+        "my.conll",
+        CONLL * 5,
+        "Ann\nsaw\n",
+        '{"word": {"word": ["Ann", "saw"]}, ',
+    ),
+    "words in columns for a chain": (
+        "nary-tree-lstm --separator | --label 1",
+        "my.bio",
+        "Ann|B-PER|x\nsees|O|y\n\n" * 10,
+        "Ann|B-PER|x\nsees|O|y\n",
+        '{"word": ["Ann", "sees"], "roots": [1], "classes": ["B-PER", "O"], "prediction": ["',
+    ),
+}
+SPLITS = {"a table": [24, 3, 3], "brackets in one file": [16, 4]}  # graphs of each
+
+
+def sizes(run: Path) -> list[int]:
+    """Return how many graphs the splits of a run had."""
+    splits = vrt.load_checkpoint(run / "last.safetensors").meta["data"]["splits"]
+    return [graphs for graphs, _ in splits.values()]
 
 
 def predicted(run: Path, data: Path, *more: str) -> list[dict[str, Any]]:
@@ -48,128 +102,43 @@ def predicted(run: Path, data: Path, *more: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.read_text().splitlines()]
 
 
-def test_dependency_trees(tmp_path: Path) -> None:
-    data, new = tmp_path / "en.conllu", tmp_path / "new.conllu"
-    data.write_text(conllu(SENTENCES * 5))
-    new.write_text(conllu([["zebra", "sees", "cat"], ["dog"]], start=7))
-    run = trained("child-sum-tree-lstm", data, "--label", "upos")
-    lines = records(run)
-    assert {line["split"] for line in lines} == {"train", "dev", "test"}
-    first, second = predicted(run, new)
-    assert list(first) == ["id", "word", "roots", "classes", "prediction", "probabilities"]
-    assert (first["id"], second["id"]) == ("s7", "s8")
-    assert first["word"] == ["zebra", "sees", "cat"]  # as it is, though it was not known
-    assert first["roots"] == [0]
-    assert first["classes"] == ["ADJ", "NOUN", "VERB"]
-    assert set(first["prediction"]) <= {*first["classes"]}
-    assert np.array(first["probabilities"]).shape == (3, 3)
-
-
-def test_a_folder_as_universal_dependencies_name_it(tmp_path: Path) -> None:
-    for split, count in (("train", 4), ("dev", 2)):
-        (tmp_path / f"en_ewt-ud-{split}.conllu").write_text(conllu(SENTENCES[:count]))
-    out = tmp_path / "run"
-    words = ["train", "dag-lstm", "--data", str(tmp_path), *SMALL, "--label", "deprel"]
-    assert main([*words, "--out", str(out)]) == 0
-    assert {line["split"] for line in records(out)} == {"train", "dev"}  # none of test is there
-
-
-def test_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, mark in (("csv", ","), ("tsv", "\t")):
-        (tmp_path / name).mkdir()
-        data, new = (tmp_path / name / f"{of}.{name}" for of in ("my", "new"))
-        rows = [f"r{k}{mark}{'good' if k % 3 else 'bad'} film{mark}{k % 3 > 0}" for k in range(30)]
-        data.write_text("\n".join([f"id{mark}text{mark}liked", *rows]))
-        new.write_text(f'id{mark}text\na{mark}"bad{mark} bad film"\nb{mark}good\n')
-        run = trained("child-sum-tree-lstm", data, "--label", "liked")
-        first, second = predicted(run, new)
-        assert (first["id"], second["id"]) == ("a", "b")
-        assert len(first["word"]) == 3
-        assert first["roots"] == [2]
-        assert first["classes"] == ["False", "True"]
-    words = ["train", "child-sum-tree-lstm", "--data", str(tmp_path / "csv" / "my.csv"), *SMALL]
-    capsys.readouterr()
-    for more, text in (
-        (["--label", "like"], "no pull 'like'; the data have liked, text; name one of these as"),
-        (
-            ["--label", "liked", "--word", "txt"],
-            "no pull 'txt'; the data have liked, text; name one of",
-        ),
-    ):
-        assert main([*words, "--out", str(tmp_path / "none"), *more]) == 1
-        assert text in capsys.readouterr().err
-    assert not (tmp_path / "none").exists()
-
-
-def test_brackets_in_one_file(tmp_path: Path) -> None:
-    data = tmp_path / "wsj.mrg"
-    data.write_text(
-        "( (S (NP (DT the) (NN film))\n (VP (VBZ works))) )\n(S (NN it) (VP (VBZ is)))\n" * 10
-    )
-    run = trained("child-sum-tree-lstm", data, "--dev", "0.2", "--test", "0")
-    sizes = vrt.load_checkpoint(run / "last.safetensors").meta["data"]["splits"]
-    assert {split: graphs for split, (graphs, _) in sizes.items()} == {"train": 16, "dev": 4}
-    found = predicted(run, data)
-    assert len(found) == 20
-    assert found[0]["word"] == ["the", "film", None, "works", None, None]
-    assert found[0]["roots"] == [5]
-
-
-def test_graphs_of_networkx(tmp_path: Path) -> None:
-    """As `networkx.node_link_data` writes them, one or a list."""
-    graphs = []
-    for number in range(12):
-        dag = networkx.DiGraph([("a", "c"), ("b", "c")], id=f"g{number}")
-        for node, word in (("a", "good"), ("b", "film"), ("c", "is")):
-            dag.nodes[node].update(word=word, mark=number % 2 + (node == "a"))
-        graphs.append(networkx.node_link_data(dag, edges="edges"))
-    data, new = tmp_path / "my.json", tmp_path / "new.json"
-    data.write_text(json.dumps(graphs))
-    new.write_text(json.dumps(graphs[5]))
-    run = trained("dag-lstm", data, "--label", "mark")
-    (found,) = predicted(run, new)
-    assert found["id"] == "g5"
-    assert found["word"] == ["good", "is", "film"]  # in the order of the nodes
-    assert (found["roots"], found["classes"]) == ([1], [0, 1, 2])
+@pytest.mark.parametrize("name", FILES)
+def test_from_a_file_to_predictions(name: str, tmp_path: Path) -> None:
+    words, file, content, text, expected = FILES[name]
+    data, new, run = tmp_path / file, tmp_path / f"new{Path(file).suffix}", tmp_path / "run"
+    data.write_text(content)
+    new.write_text(text)
+    given = ["--data", str(data), *SMALL, "--out", str(run)]
+    assert main(["train", *shlex.split(words), *given]) == 0
+    assert sizes(run) == SPLITS.get(name, sizes(run))
+    first = predicted(run, new)[0]
+    assert json.dumps(first).startswith(expected)
+    if "tag" in first:  # of a tagger, by vertex type
+        assert "entity_f1" in records(run)[1]
+        assert first["tag"]["classes"] == ["B-LOC", "B-PER", "O"]
+    else:
+        assert set(first["prediction"]) <= {*first["classes"]}
+        shape = (len(first["word"]), len(first["classes"]))
+        assert np.array(first["probabilities"]).shape == shape
 
 
 def test_json_lines(tmp_path: Path) -> None:
-    data = tmp_path / "my.jsonl"
+    data, run, out = tmp_path / "my.jsonl", tmp_path / "run", tmp_path / "exported"
     record: dict[str, Any] = {"id": 7, "children": [[], [], [0, 1]]}
     record["pulls"] = {"token": ["a", "b", None], "kind": ["x", "y", "x"], "label": [0, 0, 0]}
     data.write_text((json.dumps(record) + "\n") * 20)
-    run = trained("tree-lstm", data, "--label", "kind", "--word", "token")
+    words = ["--data", str(data), *SMALL, "--label", "kind", "--word", "token"]
+    assert main(["train", "tree-lstm", *words, "--out", str(run)]) == 0
     found = predicted(run, data)
     assert (found[0]["id"], found[0]["classes"]) == (7, ["x", "y"])
-    out = tmp_path / "exported"
     assert main(["export", str(run), str(out)]) == 0
     model = load_pretrained(out)
     assert model.predict([record] * 20) == found
     record["pulls"]["token"] = ["a", "zebra", None]
-    (again,) = model.predict([record])
-    assert again["word"] == ["a", "zebra", None]
+    assert model.predict([record])[0]["word"] == ["a", "zebra", None]
     copy = ["train", "--config", str(run / "config.json"), "--out", str(tmp_path / "copy")]
     assert main(copy) == 0
     assert records(tmp_path / "copy")[0]["loss"] == records(run)[0]["loss"]
-
-
-def test_words_in_columns_for_a_tagger(tmp_path: Path) -> None:
-    """CoNLL: a word a line, the tag in the last column; new text has words alone."""
-    data, dev, new = (tmp_path / f"{name}.conll" for name in ("train", "dev", "new"))
-    data.write_text("# one\nAnn\tNNP\tB-PER\nsees\tVBZ\tO\n\nRome\tNNP\tB-LOC\n\n" * 5)
-    dev.write_text("Ann\tNNP\tB-PER\n")
-    new.write_text("Ann\nsaw\n")
-    more = ("--dev", str(dev), "--test", "0", "--separator", "tab", "--comment", "# ")
-    run = trained("bilstm-tagger", data, *more)
-    assert "entity_f1" in records(run)[1]
-    (found,) = predicted(run, new)
-    assert found["word"] == {"word": ["Ann", "saw"]}
-    assert found["tag"]["classes"] == ["B-LOC", "B-PER", "O"]
-    (tmp_path / "chains").mkdir()
-    chains = tmp_path / "chains" / "my.bio"
-    chains.write_text("Ann|B-PER|x\nsees|O|y\n\n" * 10)
-    run = trained("nary-tree-lstm", chains, "--separator", "|", "--label", "1")
-    assert predicted(run, chains)[0]["classes"] == ["B-PER", "O"]
 
 
 NUMBERS = """
@@ -189,31 +158,34 @@ class Net(vrt.VertexFunction):
 
 
 def test_whole_numbers_count_as_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data, new = tmp_path / "my.jsonl", tmp_path / "new.jsonl"
+    """A run that is refused leaves no folder."""
+    net, run, none = f"{tmp_path / 'net.py'}:Net", tmp_path / "run", tmp_path / "none"
     (tmp_path / "net.py").write_text(NUMBERS)
 
-    def write(path: Path, word: int, kind: int, label: str = "label") -> None:
-        pulls = {"word": [word], "kind": [kind], label: [1]}
-        lines = json.dumps({"chain": 1, "pulls": pulls}) + "\n"
-        path.write_text(lines * 20)
+    def write(**pulls: int) -> str:
+        record = {"chain": 1, "pulls": {name: [value] for name, value in pulls.items()}}
+        (tmp_path / "my.jsonl").write_text((json.dumps(record) + "\n") * 20)
+        return str(tmp_path / "my.jsonl")
 
-    write(data, 8, 2)
-    named = [f"{tmp_path / 'net.py'}:Net", "--data", str(data), "--task", "classification"]
-    more = ("--device", "reference", "--epochs", "1", "--out")
-    assert main(["train", *named, *more, str(tmp_path / "run")]) == 0
-    stored = vrt.load_checkpoint(tmp_path / "run" / "last.safetensors").parameters
+    def run_on(data: str, out: Path, *more: str) -> int:
+        small = ("--device", "reference", "--epochs", "1", *more)
+        return main(["train", net, "--data", data, *small, "--out", str(out)])
+
+    task = ("--task", "classification")
+    assert run_on(write(word=8, kind=2, label=1), run, *task) == 0
+    stored = vrt.load_checkpoint(run / "last.safetensors").parameters
     assert (stored["words"].shape, stored["kinds"].shape) == ((9, 4), (3, 4))
-    given = ("--data", str(new), "--model", named[0])
-    write(new, 3, 0)
-    assert main(["predict", str(tmp_path / "run"), *given]) == 0
-    write(new, 3, 5)
-    assert main(["predict", str(tmp_path / "run"), *given]) == 1
+    predicted(run, Path(write(word=3, kind=0, label=1)), "--model", net)
+    data = write(word=3, kind=5, label=1)
+    assert main(["predict", str(run), "--data", data, "--model", net]) == 1
     assert "its numbers 'kind' are below 3, " in capsys.readouterr().err
-    write(data, 8, 2, "lable")
-    assert main(["train", *named, *more, str(tmp_path / "none")]) == 2
+    assert run_on(write(word=8, kind=2, lable=1), none, *task) == 2
     said = capsys.readouterr().err
     assert "nothing says what the argument 'classes' is; a default, or one that the data" in said
     assert "(they pull kind, lable, word); give it: --set classes=VALUE, or name the pull" in said
+    assert run_on(write(word=8, label=1), none, "--set", "num_kind=3") == 1
+    assert "kind" in capsys.readouterr().err
+    assert not none.exists()
 
 
 def test_runs_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -237,10 +209,8 @@ def test_runs_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert main(["runs", str(runs)]) == 0
     heads, a, b = capsys.readouterr().out.splitlines()
     assert heads.split()[:4] == ["run", "model", "data", "epochs"]
-    assert (a.split()[:4], b.split()[:4]) == (
-        ["a", "tree-lstm", "data", "1"],
-        ["b", "tree-lstm", "data", "2"],
-    )
+    assert a.split()[:4] == ["a", "tree-lstm", "data", "1"]
+    assert b.split()[:4] == ["b", "tree-lstm", "data", "2"]
     assert "  dev macro f1  test macro f1" in heads
     assert f"{100 * best['best']:.2f} %" in b
     assert main(["eval", str(runs / "a"), str(runs / "b"), "--classes"]) == 0
@@ -249,21 +219,42 @@ def test_runs_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert [line.split()[0] for line in shown[-2:]] == [str(runs / "a"), str(runs / "b")]
     assert shown[1] == "roots"
     assert shown[2].split() == ["class", "labelled", "precision", "recall", "f1"]
-    for given, text in (
-        (["runs", str(tmp_path / "none")], "there is no folder "),
-        (["train", "tree-lstm", "--metric", "perplexity"], "[--metric] got perplexity; the task"),
-        (["train", "lstm-lm", "--class-weights", "1,2"], "got --class-weights, which lstm-lm does"),
-        (["train", "tree-lstm", "--class-weights", "1;2"], "[--class-weights] got '1;2'; expected"),
-    ):
-        assert main(given) == 2
-        assert text in capsys.readouterr().err
 
 
-def test_a_confusion_is_drawn(tmp_path: Path) -> None:
+ON_TABLE = "train child-sum-tree-lstm --data my.csv --device reference --label"
+REFUSED = {  # a command -> its exit code, and what is said
+    f"{ON_TABLE} like": (1, "no pull 'like'; the data have liked, text; name one of these as"),
+    f"{ON_TABLE} liked --word txt": (1, "no pull 'txt'; the data have liked, text; name one of"),
+    "runs none": (2, "there is no folder "),
+    "train tree-lstm --metric perplexity": (2, "[--metric] got perplexity; the task"),
+    "train lstm-lm --class-weights 1,2": (2, "got --class-weights, which lstm-lm does"),
+    "train tree-lstm --class-weights 1;2": (2, "[--class-weights] got '1;2'; expected"),
+}
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_what_is_refused(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """There is no folder of it afterwards."""
+    monkeypatch.chdir(tmp_path)
+    Path("my.csv").write_text(TABLE)
+    code, text = REFUSED[words]
+    assert main(words.split()) == code
+    assert text in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["my.csv"]
+
+
+def test_a_confusion_is_drawn_and_a_run_goes_on_at_another_rate(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed (extra `plot`)")
-    data = write_trees(tmp_path / "data")
-    assert train(data, tmp_path / "run", "--epochs", "1") == 0
-    assert (tmp_path / "run" / "confusion.png").read_bytes() == b"no picture"  # see conftest
+    data, out = write_trees(tmp_path / "data"), tmp_path / "run"
+    assert train(data, out, "--epochs", "1", "--lr", "0.05") == 0
+    assert (out / "confusion.png").read_bytes() == b"no picture"  # see conftest
+    again = ["train", "--resume", str(out), "--epochs"]
+    assert main([*again, "2", "--lr", "0.01"]) == 0
+    assert main([*again, "3"]) == 0
+    rates = [line["lr"] for line in records(out) if line["split"] == "train"]
+    assert rates == [0.05, 0.01, 0.01]
 
 
 def test_no_split_is_demanded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -280,12 +271,7 @@ def test_no_split_is_demanded(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         capsys.readouterr().err
     )
     assert train(data / "train.txt", tmp_path / "three", "--epochs", "1", "--dev", "0.5") == 0
-    sizes = vrt.load_checkpoint(tmp_path / "three" / "last.safetensors").meta["data"]["splits"]
-    assert {split: graphs for split, (graphs, _) in sizes.items()} == {
-        "train": 10,
-        "dev": 12,
-        "test": 2,
-    }
+    assert sizes(tmp_path / "three") == [10, 12, 2]
 
 
 def test_what_the_model_decides_is_not_said_by_a_configuration(tmp_path: Path) -> None:
@@ -294,26 +280,3 @@ def test_what_the_model_decides_is_not_said_by_a_configuration(tmp_path: Path) -
     assert main([*words, "--out", str(tmp_path / "one")]) == 0
     config = str(tmp_path / "one" / "config.json")
     assert main(["train", "--config", config, "--out", str(tmp_path / "two")]) == 0
-
-
-def test_a_run_that_is_refused_at_once_leaves_no_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = [json.dumps({"chain": 2, "pulls": {"label": [0, 1], "word": ["a", "b"]}})] * 20
-    data = tmp_path / "my.jsonl"
-    data.write_text("\n".join(lines))
-    (tmp_path / "net.py").write_text(NUMBERS)  # it pulls "kind", too
-    words = [f"{tmp_path / 'net.py'}:Net", "--data", str(data), "--set", "num_kind=3"]
-    assert main(["train", *words, "--device", "reference", "--out", str(tmp_path / "run")]) == 1
-    assert "kind" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_run_goes_on_at_another_rate(tmp_path: Path) -> None:
-    data, out = write_trees(tmp_path / "data"), tmp_path / "run"
-    assert train(data, out, "--epochs", "1", "--lr", "0.05") == 0
-    again = ["train", "--resume", str(out), "--epochs"]
-    assert main([*again, "2", "--lr", "0.01"]) == 0
-    assert main([*again, "3"]) == 0
-    rates = [line["lr"] for line in records(out) if line["split"] == "train"]
-    assert rates == [0.05, 0.01, 0.01]

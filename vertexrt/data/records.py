@@ -219,7 +219,8 @@ def collect(
         {name: columns.array(name, options, vocabularies) for name in columns.by_name}
         for columns in (vertices, edges)
     )
-    edge_pulls = ordered_pulls(edge_pulls, np.argsort(np.concatenate(parents), kind="stable"))
+    if edge_pulls:  # else there need not be a relation
+        edge_pulls = ordered_pulls(edge_pulls, np.argsort(np.concatenate(parents), kind="stable"))
     arrays = batch.graph_ptr, batch.child_ptr, batch.child
     return Examples(GraphBatch(*arrays, pulls, batch.types, edge_pulls), vocabularies, tuple(ids))
 
