@@ -98,13 +98,24 @@ def agree(
     net = way.compile(network)
     other = None if judge is None else judge.compile(make())
     for batch in [batches] if isinstance(batches, GraphBatch) else batches:
-        if other is None:
-            wanted = by_oracle(network, batch, dict(net.parameters))
-        else:
-            wanted = [run(other, batch) for run in (evaluate, train)[: 1 + ("loss" in net.pushes)]]
-        for run, want in zip((evaluate, train), wanted, strict=False):
-            assert_same(run(net, batch), want, TOLERANCE[way.dtype] if rtol is None else rtol)
+        compare(net, network, batch, other, TOLERANCE[way.dtype] if rtol is None else rtol)
     return net
+
+
+def compare(
+    net: vrt.Network,
+    network: Network,
+    batch: GraphBatch,
+    other: vrt.Network | None = None,
+    rtol: float = TOLERANCE["float64"],
+) -> None:
+    """Compare a compiled network with another one, or with what the oracle says."""
+    if other is None:
+        wanted = by_oracle(network, batch, dict(net.parameters))
+    else:
+        wanted = [run(other, batch) for run in (evaluate, train)[: 1 + ("loss" in net.pushes)]]
+    for run, want in zip((evaluate, train), wanted, strict=False):
+        assert_same(run(net, batch), want, rtol)
 
 
 def by_oracle(network: Network, batch: GraphBatch, values: dict[str, Any]) -> list[Result]:
