@@ -132,7 +132,8 @@ def by_oracle(network: Network, batch: GraphBatch, values: dict[str, Any]) -> li
         order = [here[types.names[k]] for k in types.of_vertex]
     pulls = {name: _rows(pull) for name, pull in {**batch.pulls, **batch.edge_pulls}.items()}
     with _in_place_of_the_package(functions.values()):
-        run = OracleRun(order, children, pulls, values, relations, named)
+        given = {name: np.asarray(value, np.float64) for name, value in values.items()}
+        run = OracleRun(order, children, pulls, given, relations, named)
     outputs = {name: run.push(name).value for name in run.pushes}
     d_outputs = cotangents({name: value.shape for name, value in outputs.items()})
     back = run.gradients(d_outputs)
@@ -167,11 +168,11 @@ def _twin(value: Any, twins: dict[int, oracle.Parameter]) -> Any:
 def _rows(pull: Any) -> PulledRows:
     if isinstance(pull, vrt.Rows):
         index = np.arange(len(pull.table)) if pull.index is None else pull.index
-        return PulledRows(np.asarray(pull.table), index)
+        return PulledRows(np.asarray(pull.table, np.float64), index)
     array = np.asarray(pull)
     if array.dtype.kind in "iu":
         return PulledRows(None, array)
-    return PulledRows(array, np.arange(len(array), dtype=np.int32))
+    return PulledRows(array.astype(np.float64), np.arange(len(array), dtype=np.int32))
 
 
 @contextlib.contextmanager
