@@ -42,7 +42,7 @@ class Feature(NamedTuple):
 
     Attributes:
         judge: another way; None for the oracle.
-        says: patterns of what `explain` and `explain_batch` of the first batch say.
+        says: patterns of what `explain` and `explain_batch` of the first batch say in the first way.
     """
 
     make: Callable[[], Network]
@@ -73,7 +73,7 @@ def holds(feature: Feature, way: Way) -> None:
     given = feature.batches()
     batches = [given] if isinstance(given, GraphBatch) else given
     net = agree(feature.make, batches, way, feature.judge)
-    for pattern in feature.says:
+    for pattern in feature.says if way == feature.ways[0] else ():
         text = net.explain() + net.explain_batch(batches[0])
         assert re.search(pattern, text), text
 
