@@ -42,7 +42,7 @@ class Feature(NamedTuple):
 
     Attributes:
         judge: another way; None for the oracle.
-        says: patterns of what `explain` and `explain_batch` of the first batch say in the first way.
+        says: patterns of what the first way explains, of a network and of the first batch.
     """
 
     make: Callable[[], Network]
