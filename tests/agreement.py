@@ -125,8 +125,10 @@ def by_oracle(network: Network, batch: GraphBatch, values: dict[str, Any]) -> li
     here = {name: _stand_in(function, twins) for name, function in functions.items()}
     named = {name: twins[id(p)] for name, p in network.parameters().items() if id(p) in twins}
     children = [c.tolist() for c in np.split(batch.child, batch.child_ptr[1:-1])]
-    types, relations, order = batch.types, None, [here.get("")] * len(children)
-    if types is not None:
+    types, relations = batch.types, None
+    if types is None:
+        order = [here[""]] * len(children)
+    else:
         of_edge = np.split(types.of_edge, batch.child_ptr[1:-1])
         relations = [[types.relations[k] for k in edges] for edges in of_edge]
         order = [here[types.names[k]] for k in types.of_vertex]
@@ -150,7 +152,9 @@ def by_oracle(network: Network, batch: GraphBatch, values: dict[str, Any]) -> li
 def _stand_in(function: vrt.VertexFunction, twins: dict[int, oracle.Parameter]) -> Any:
     """Return a function of the oracle with the body and the attributes of one of the package."""
     kind = type(function)
-    found = object.__new__(type("Twin", (oracle.VertexFunction, kind), {"forward": kind.forward}))
+    found: Any = object.__new__(
+        type("Twin", (oracle.VertexFunction, kind), {"forward": kind.forward})
+    )
     vars(found).update({name: _twin(value, twins) for name, value in vars(function).items()})
     return found
 
@@ -167,12 +171,16 @@ def _twin(value: Any, twins: dict[int, oracle.Parameter]) -> Any:
 
 def _rows(pull: Any) -> PulledRows:
     if isinstance(pull, vrt.Rows):
-        index = np.arange(len(pull.table)) if pull.index is None else pull.index
-        return PulledRows(np.asarray(pull.table, np.float64), index)
+        table = np.asarray(pull.table, np.float64)
+        return PulledRows(table, _numbers(table) if pull.index is None else pull.index)
     array = np.asarray(pull)
     if array.dtype.kind in "iu":
         return PulledRows(None, array)
-    return PulledRows(array.astype(np.float64), np.arange(len(array), dtype=np.int32))
+    return PulledRows(array.astype(np.float64), _numbers(array))
+
+
+def _numbers(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, np.dtype[np.int32]]:
+    return np.arange(len(rows), dtype=np.int32)
 
 
 @contextlib.contextmanager
