@@ -234,7 +234,8 @@ POLICIES = [
     Way("cpu", engine="persistent", processors=2, threads=4),
     Way(engine="persistent", processors=2, threads=2),
 ]
-ALL = [*EVERYWHERE, *POLICIES, Way("cuda", engine="persistent")]
+ALL = [way for way in EVERYWHERE if way != PERSISTENT]
+ALL += [*POLICIES, Way("cuda", engine="persistent")]
 CPU = [Way("cpu")]
 FEATURES = {
     # A direction does not wait for the other: the last of four words has three letters, then four
