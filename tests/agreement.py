@@ -11,6 +11,7 @@ import contextlib
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -58,7 +59,8 @@ def ways(given: Iterable[Way], *more: Any) -> Iterator[Any]:
         named = [way.device, way.dtype, way.policy, way.engine, way.threads, way.processors]
         plain = ("float64", "frontier", "batched", 1, None)
         told = [str(x) for k, x in enumerate(named) if x not in plain or not k]
-        changed = [str(way.passes)] if way.passes != ALL else []
+        passes = asdict(way.passes).items()
+        changed = [f"{field}={x}" for field, x in passes if x != getattr(ALL, field)]
         name = "-".join([*map(str, more), *told, *changed])
         yield pytest.param(*more, way, id=name, marks=MARKS.get(way.device, ()))
 
