@@ -236,7 +236,6 @@ POLICIES = [
 ]
 ALL = [way for way in EVERYWHERE if way != PERSISTENT]
 ALL += [*POLICIES, Way("cuda", engine="persistent")]
-CPU = [Way("cpu")]
 FEATURES = {
     # A direction does not wait for the other: the last of four words has three letters, then four
     # words and their tags.
@@ -271,7 +270,7 @@ FEATURES = {
     "slots of edges": Feature(Weighed, tree),
     "all and one": Feature(AllAndOne, twice_a_child, ON_HOST),
     "twins": Feature(lambda: model(node=Twins()), twins, ON_HOST),
-    "64 functions": Feature(links, linked, CPU),
+    "64 functions": Feature(links, linked, [Way()]),
     "two vocabularies": Feature(TwoVocabularies, lambda: spelt(4), ON_HOST),
     "two tables": Feature(
         lambda: model(v=Looking()), lambda: [looked_up(0, 3, 4), looked_up(2, 7, 9)], ON_HOST
