@@ -85,13 +85,11 @@ def agree(
     batches: GraphBatch | Iterable[GraphBatch],
     way: Way,
     judge: Way | None = None,
-    rtol: float | None = None,
 ) -> vrt.Network:
     """Run a network forward and back, from given gradients and in a step, and compare.
 
     Args:
         judge: another way to run; None for the oracle.
-        rtol: None for that of the dtype.
 
     Returns: the compiled network, for what else is asked of it.
     """
@@ -100,7 +98,7 @@ def agree(
     net = way.compile(network)
     other = None if judge is None else judge.compile(make())
     for batch in [batches] if isinstance(batches, GraphBatch) else batches:
-        compare(net, network, batch, other, TOLERANCE[way.dtype] if rtol is None else rtol)
+        compare(net, network, batch, other, TOLERANCE[way.dtype])
     return net
 
 
