@@ -749,7 +749,7 @@ class Exponential(vrt.VertexFunction):
 
 def test_the_cpus_own_exponential() -> None:
     """Of whole vectors: within a few units of the last place, and both ends of its range."""
-    spans = [np.linspace(*ends, 100 * WIDTH) for ends in ((-87.3, -80), (-10, 10), (80, 88.72))]
+    spans = [np.linspace(a, b, 100 * WIDTH) for a, b in ((-87.3, -80), (-10, 10), (80, 88.72))]
     ends = np.resize([-1000.0, -np.inf, 88.73, 1000.0, np.inf], WIDTH)
     x = np.concatenate([*spans, ends]).astype(np.float32).reshape(-1, WIDTH)
     net = vrt.compile(Exponential(), device="cpu")
