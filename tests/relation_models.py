@@ -1,20 +1,17 @@
-"""Networks whose functions read all children of several relations, and NumPy for each of them."""
+"""Networks whose functions read all children of several relations, and graphs for them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 import vertexrt as vrt
-from tests.edge_models import rows_of
 from vertexrt.graph import GraphBatch, InputGraph
 
 N, WORDS, KINDS = 5, 6, 3
 RELATIONS = ("calls", "owns", "uses")
 Key = tuple[str, str, str]
-Values = Mapping[str, Any]
 
 
 class Convolved(vrt.VertexFunction):
@@ -54,32 +51,6 @@ def relational() -> GraphBatch:
         pulls = {"node": {"word": rng.integers(0, WORDS, n)}}
         graphs.append(InputGraph.from_types({"node": n}, edges, pulls))
     return GraphBatch.from_graphs(graphs)
-
-
-def convolved(values: Values, batch: GraphBatch) -> Any:
-    """Compute the states of a `RelationalDag`, vertex by vertex: [V, N]."""
-    words, of = np.asarray(batch.pulls["word"]), children_of(batch)
-    states = np.zeros((batch.num_vertices, N))
-    for v in range(batch.num_vertices):  # children have lower numbers
-        total = values["node.w0"] @ values["node.table"][words[v]]
-        for name in RELATIONS:
-            each = [states[c] for c, _ in of(v, name)]
-            if each:
-                total = total + values[f"node.w.{name}"] @ np.mean(each, axis=0)
-        states[v] = np.tanh(total)
-    return states
-
-
-def children_of(batch: GraphBatch) -> Callable[[int, str], list[tuple[int, int]]]:
-    """Return what lists the children of a vertex in a relation, each with its edge."""
-    types = batch.types
-    assert types is not None
-
-    def of(v: int, name: str) -> list[tuple[int, int]]:
-        number, edges = types.relations.index(name), range(*batch.child_ptr[v : v + 2])
-        return [(int(batch.child[e]), e) for e in edges if types.of_edge[e] == number]
-
-    return of
 
 
 class Wire(vrt.VertexFunction):
@@ -181,40 +152,3 @@ def circuits() -> GraphBatch:
         sizes = {"wire": wires, "gate": gates}
         graphs.append(InputGraph.from_types(sizes, edges, pulls, values))
     return GraphBatch.from_graphs(graphs)
-
-
-def circuit_states(values: Values, batch: GraphBatch) -> tuple[Any, float]:
-    """Compute the states of a `Circuit` [V, N], vertex by vertex, and the sum of the losses."""
-    types, of, words = batch.types, children_of(batch), np.asarray(batch.pulls["word"])
-    assert types is not None
-    weight, kinds = rows_of(batch.edge_pulls["weight"]), np.asarray(batch.edge_pulls["kind"])
-    states, loss = np.zeros((batch.num_vertices, N)), 0.0
-    wires = types.of_vertex == types.names.index("wire")
-    for v in [*np.flatnonzero(wires), *np.flatnonzero(~wires)]:
-        if wires[v]:
-            states[v] = np.tanh(values["wire.table"][words[v]])
-            loss += 0.1 * states[v].sum()
-            continue
-        total = values["gate.b"] + 0.0
-        plain, inverted = of(v, "plain"), of(v, "inverted")
-        if plain:
-            tables = [*values["gate.kinds"], np.zeros(N)]  # the last for no kind
-            keys = [states[c] + tables[kinds[e]] for c, e in plain]
-            scores = np.array([np.tanh(values["gate.q"]) @ key for key in keys])
-            power = np.exp(scores * [weight[e] for _, e in plain])
-            each = [values["gate.u"] @ np.log(1.5 + states[c]) for c, _ in plain]
-            total = total + (power / power.sum()) @ each
-        for c, e in inverted:
-            total = total - np.tanh(values["gate.v"] @ states[c]) * weight[e]
-        if inverted:
-            total = total + 0.5 * np.max([states[c] for c, _ in inverted], axis=0)
-            loss += float(np.mean([weight[e] for _, e in inverted]))
-        for c, e in of(v, "clock"):
-            clock = states[c]
-            if "gate.ticks" in values:
-                tick = values["gate.ticks"][kinds[e]] if kinds[e] >= 0 else 0.0
-                clock = (clock + tick) * weight[e]
-            total = total + values["gate.z"] @ clock
-        states[v] = np.tanh(total)
-        loss += float(((states[v] - 0.2) ** 2).sum())
-    return states, loss

@@ -55,7 +55,7 @@ class Way:
     order: str | int = "last"  # of the shim's streams
     shuffle: int = 0  # seed of the order of the shim's threads; 0 takes them in turn
 
-    def compile(self, function: vrt.VertexFunction, seed: int = 3) -> vrt.Network:
+    def compile(self, function: vrt.VertexFunction | vrt.Model, seed: int = 3) -> vrt.Network:
         if self.device == "shim":
             net = vrt.Network(self.executor(function), seed, "mean_graphs")
         else:
@@ -79,11 +79,11 @@ class Way:
         net.parameters.update({name: 0.5 * value for name, value in drawn.items()})
         return net
 
-    def model(self, function: vrt.VertexFunction) -> CompiledModel:
+    def model(self, function: vrt.VertexFunction | vrt.Model) -> CompiledModel:
         """Compile what a network has inside, to prepare batches and look at what became of F."""
         return self.executor(function).model
 
-    def executor(self, function: vrt.VertexFunction) -> Executor:
+    def executor(self, function: vrt.VertexFunction | vrt.Model) -> Executor:
         """Compile what a network hands its batches to; on the shim, the CPU is the GPU."""
         if self.device != "shim":
             module = module_of(self.device)

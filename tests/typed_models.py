@@ -1,4 +1,4 @@
-"""Networks of several vertex types, graphs for them, and what they compute, vertex by vertex."""
+"""Networks of several vertex types, and graphs for them."""
 
 from __future__ import annotations
 
@@ -91,38 +91,6 @@ def sentences() -> GraphBatch:
     """Return three sentences."""
     rng = np.random.default_rng(2)
     return GraphBatch.from_graphs([sentence(n, rng) for n in ([2, 3, 1], [4], [1, 1, 2, 3])])
-
-
-def _sigmoid(x: Any) -> Any:
-    return 1.0 / (1.0 + np.exp(-x))
-
-
-def lstm_step(values: Any, name: str, x: Any, c: Any, h: Any) -> tuple[Any, Any]:
-    """Return the state of an LSTM after one more input, in plain NumPy."""
-    w, u, b = (values[f"{name}.{each}"] for each in ("w", "u", "b"))
-    i, f, o, z = np.split(w @ x + u @ h + b, 4)
-    c = _sigmoid(f) * c + _sigmoid(i) * np.tanh(z)
-    return c, _sigmoid(o) * np.tanh(c)
-
-
-def tagger_logits(values: Any, lengths: Sequence[int], letters: Any) -> Any:
-    """Compute what a `CharTagger` pushes for one sentence, a vertex at a time: [words, TAGS]."""
-
-    def run(name: str, inputs: Sequence[Any]) -> list[Any]:
-        found = [(np.zeros(N), np.zeros(N))]
-        for x in inputs:
-            found.append(lstm_step(values, name, x, *found[-1]))
-        return [h for _, h in found[1:]]
-
-    ends = np.cumsum(lengths)
-    table = values["char.table"]
-    spelt = [
-        run("char", list(table[letters[end - n : end]]))[-1]
-        for n, end in zip(lengths, ends, strict=True)
-    ]
-    left, right = run("left", spelt), run("right", spelt[::-1])[::-1]
-    v, q = values["tag.v"], values["tag.q"]
-    return np.array([v @ a + q @ b for a, b in zip(left, right, strict=True)])
 
 
 class Leaf(vrt.VertexFunction):
@@ -313,38 +281,6 @@ def translations() -> GraphBatch:
             )
         )
     return GraphBatch.from_graphs(graphs)
-
-
-def translate(values: Any, letters: Any, last: Any, args: Pairs) -> tuple[list[Any], list[Any]]:
-    """Compute what a `Translator` pushes for one graph, a vertex at a time: logits, joined."""
-    state = np.zeros(N), np.zeros(N)
-    encoded = []
-    for letter in letters:
-        state = lstm_step(values, "encode", values["encode.table"][letter], *state)
-        encoded.append(state)
-    state = np.zeros(N), np.zeros(N)
-    decoded, logits = [], []
-    for word in last:
-        x = values["decode.table"][word] if word >= 0 else np.zeros(N)
-        if encoded:
-            scores = np.array([(values["decode.key"] @ h) @ state[1] for _, h in encoded])
-            weights = np.exp(scores - scores.max())
-            x = x + sum(w * h for w, (_, h) in zip(weights / weights.sum(), encoded, strict=True))
-            x = x + np.mean([c for c, _ in encoded], axis=0)
-        state = lstm_step(values, "decode", x, *state)
-        decoded.append(state)
-        logits.append(values["decode.v"] @ state[1])
-
-    def join(v: int) -> Any:
-        own_c, own_h = decoded[v] if v != 1 else (np.zeros(N), np.zeros(N))
-        before = [join(child) for child, parent in args if parent == v]
-        total = values["join.a"] @ own_h
-        if before:
-            total = total + sum(np.tanh(values["join.z"] @ x + own_c) for x in before)
-            total = total + np.max(before, axis=0)
-        return np.tanh(total)
-
-    return logits, [join(v) for v in range(len(decoded))]
 
 
 class Total(vrt.VertexFunction):

@@ -146,18 +146,3 @@ def test_cpu_agrees_with_all_passes_on(name: str, dtype: str) -> None:
         for policy in POLICIES:
             way = Way("cpu", dtype=dtype, policy=policy)
             assert_same(train(net(name, way), batch), want, TOLERANCE[dtype])
-
-
-def test_dropout_draws_the_same_mask_everywhere(device: str) -> None:
-    """The mask depends on seed, step, vertex and element: neither on the device nor on the rows."""
-    batch = two_kinds("dropout", 4)
-    want = evaluate(net("dropout", PLAIN), batch)
-    for policy in POLICIES:
-        way = Way(device, policy=policy, passes=UNSPECIALISED)
-        assert_same(evaluate(net("dropout", way), batch), want, TOLERANCE["float64"])
-    drawn = net("dropout", way)
-    drawn.load_state({"random": {"seed": 11, "draws": 5}})
-    other = drawn.record(batch).outputs["logits"]
-    assert np.abs(other - want.outputs["logits"]).max() > 0.1
-    plain = drawn(batch)["logits"]
-    np.testing.assert_array_equal(plain, drawn(batch)["logits"])

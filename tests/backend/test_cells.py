@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.runs import Way, cotangents, evaluate
+from tests.runs import Way, assert_output_gradients
 from vertexrt import nn
 from vertexrt.graph import GraphBatch, InputGraph
 
@@ -130,21 +130,7 @@ def test_chains_follow_their_equations(name: str) -> None:
 
 @pytest.mark.parametrize("name", CHAINS)
 def test_gradients_of_cells_are_central_differences(name: str) -> None:
-    batch = chain()
-    net = Way().compile(Chain(name))
-    found = evaluate(net, batch)
-    d = cotangents({"h": (LENGTH, H)})["h"]
-    for key, value in net.parameters.items():
-        at = tuple(n // 2 for n in value.shape)
-        old, ends = float(value[at]), []
-        for moved in (old + 1e-6, old - 1e-6):
-            other = value.copy()
-            other[at] = moved
-            net.parameters[key] = other
-            ends.append(float((net(batch)["h"] * d).sum()))
-        net.parameters[key] = value
-        slope = (ends[0] - ends[1]) / 2e-6
-        assert abs(slope - found.parameters[key][at]) < 1e-7 * max(1.0, abs(slope)), key
+    assert_output_gradients(Way().compile(Chain(name)), chain())
 
 
 @pytest.mark.parametrize("name", ["rnn", "lstm", "gru"])
@@ -162,59 +148,3 @@ def test_pytorch_has_the_same_cells(name: str) -> None:
         h = state[0] if name == "lstm" else state
         want.append(h.detach().numpy().reshape(-1))
     np.testing.assert_allclose(net(batch)["h"], want, rtol=0, atol=1e-12)
-
-
-class Tree(vrt.VertexFunction):
-    """One of the cells of Tree-LSTMs; words are pulled as vectors."""
-
-    def __init__(self, nary: bool) -> None:
-        super().__init__(arity=2 if nary else None, state={"h": H, "c": H})
-        self.nary = nary
-        self.cell: Any = (
-            nn.NaryTreeLSTMCell(INPUT, H, 2) if nary else nn.ChildSumTreeLSTMCell(INPUT, H)
-        )
-        self.classify = [nn.Linear(H, 6), nn.LayerNorm(6)]
-
-    def forward(self) -> None:
-        x = self.pull("x", shape=INPUT)
-        if self.nary:
-            slots = [self.gather(0), self.gather(1)]
-            h, c = self.cell(x, [(kid.h, kid.c) for kid in slots])
-        else:
-            h, c = self.cell(x, self.gather_all())
-        self.scatter(h=h, c=c)
-        linear, norm = self.classify
-        self.push("y", norm(linear(h)))
-
-
-@pytest.mark.parametrize("nary", [True, False])
-def test_trees_follow_their_equations(nary: bool) -> None:
-    lists = [[], [], [0, 1], [], [2, 3]]
-    x = np.random.default_rng(2).standard_normal((5, INPUT))
-    batch = GraphBatch.from_graphs([InputGraph.from_children(lists, {"x": x})])
-    net = Way("cpu").compile(Tree(nary))
-    p = {key.removeprefix("cell."): value for key, value in net.parameters.items()}
-    h, c, want = {}, {}, []
-    for v, kids in enumerate(lists):
-        i, o, u, f = np.split(p["weight_ih"] @ x[v] + p["bias"], 4)
-        if nary:
-            states = [h[k] for k in kids] or [np.zeros(H)] * 2
-            total = sum(p[f"weight_hh.{k}"] @ s for k, s in enumerate(states))
-            gates = [
-                f + sum(p[f"weight_fh.{k}.{n}"] @ s for n, s in enumerate(states)) for k in (0, 1)
-            ]
-        else:
-            total = p["weight_hh"] @ sum((h[k] for k in kids), np.zeros(H))
-            gates = [f + p["weight_fh"] @ h[k] for k in kids]
-        h_i, h_o, h_u = np.split(total, 3)
-        c[v] = sigmoid(i + h_i) * np.tanh(u + h_u)
-        for k, gate in zip(kids, gates, strict=False):
-            c[v] = c[v] + sigmoid(gate) * c[k]
-        h[v] = sigmoid(o + h_o) * np.tanh(c[v])
-        y = p["classify.0.weight"] @ h[v] + p["classify.0.bias"]
-        want.append(normed(p, "classify.1", y))
-    np.testing.assert_allclose(net(batch)["y"], want, rtol=0, atol=1e-12)
-    reference = evaluate(Way().compile(Tree(nary)), batch)
-    found = evaluate(net, batch)
-    for name, gradient in reference.parameters.items():
-        np.testing.assert_allclose(found.parameters[name], gradient, rtol=0, atol=1e-11)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.devices import SHIM_AND_GPU, require
-from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate, train
+from tests.agreement import Feature, holds, rows
+from tests.runs import PLAIN, Way
 from vertexrt.graph import GraphBatch, InputGraph
 
 IN, HIDDEN = 12, 8
-Make = Callable[[], vrt.VertexFunction]
 
 
 class OfVertices(vrt.VertexFunction):
@@ -76,26 +75,26 @@ def batch_of(graphs: int) -> GraphBatch:
     return GraphBatch.from_graphs(found)
 
 
-@pytest.mark.parametrize("make", [OfVertices, OfEdges])
-@pytest.mark.parametrize("graphs", [1, 8, 150])  # rows of each form, and of a library's product
-@pytest.mark.parametrize(("engine", "processors"), [("batched", None), ("persistent", 1)])
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
-def test_elements_of_products(
-    device: str, engine: str, processors: int | None, graphs: int, make: Make
-) -> None:
-    require(device)
-    way = Way(device, dtype="float32", engine=engine, processors=processors)
-    here, judge = way.compile(make()), PLAIN.compile(make())
-    batch = batch_of(graphs)
-    for run in (evaluate, train):
-        assert_same(run(here, batch), run(judge, batch), TOLERANCE["float32"])
+def single(engine: str, processors: int | None) -> list[Way]:
+    """Return a way in float32 on each device."""
+    return [
+        Way(device, "float32", engine=engine, processors=processors) for device in ("shim", "cuda")
+    ]
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
-def test_rows_that_a_group_stores_besides(device: str) -> None:
-    require(device)
-    way = Way(device, dtype="float32", engine="persistent", processors=2)
-    here, judge = way.compile(BesideStoredRows()), PLAIN.compile(BesideStoredRows())
-    batch = batch_of(8)
-    for run in (evaluate, train):
-        assert_same(run(here, batch), run(judge, batch), TOLERANCE["float32"])
+WAYS = [*single("batched", None), *single("persistent", 1)]
+FEATURES = {
+    **{  # rows of each form, and of a library's product
+        f"{make.__name__} in {graphs}": Feature(make, partial(batch_of, graphs), WAYS, PLAIN)
+        for make in (OfVertices, OfEdges)
+        for graphs in (1, 8, 150)
+    },
+    "rows that a group stores besides": Feature(
+        BesideStoredRows, partial(batch_of, 8), single("persistent", 2), PLAIN
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "way"), rows(FEATURES))
+def test_elements_of_products(name: str, way: Way) -> None:
+    holds(FEATURES[name], way)

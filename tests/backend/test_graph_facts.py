@@ -24,7 +24,7 @@ USE = Use(frozenset({"loss"}), loss=True)
 MODELS: dict[str, Callable[[], tuple[Any, vrt.GraphBatch]]] = {
     "types": lambda: (typed_models.CharTagger(), typed_models.sentences()),
     "edges": lambda: (edge_models.WeighedDag(), edge_models.weighed()),
-    "relations": lambda: (edge_models.RelatedDag(), edge_models.related()),
+    "relations": lambda: (relation_models.RelationalDag(), relation_models.relational()),
     "circuits": lambda: (relation_models.Circuit(), relation_models.circuits()),
     "trees": lambda: _catalogue("tree-lstm"),
     "language": lambda: _catalogue("lstm-lm"),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.agreement import agree
 from tests.devices import SHIM_AND_GPU, require
 from tests.functions import FUNCTIONS, LSTMChain
 from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate, train
@@ -161,6 +162,4 @@ def test_every_function_without_copies(name: str) -> None:
     inner = [list(range(k * arity, (k + 1) * arity)) for k in range(arity)]
     top = [list(range(leaves, leaves + arity))]
     batch = with_pulls([[[]] * leaves + inner + top] * 2)
-    here, judge = Way("shim", dtype="float64").compile(make()), PLAIN.compile(make())
-    for run in (evaluate, train):
-        assert_same(run(here, batch), run(judge, batch), TOLERANCE["float64"])
+    agree(make, batch, Way("shim"), PLAIN)

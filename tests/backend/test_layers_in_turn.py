@@ -1,17 +1,33 @@
-"""Layers of a network's functions run one after the other, whatever engine and device."""
+"""Layers of a network's functions run one after the other, whatever engine and device.
+
+Gradients that no function leaves are not missed.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 import vertexrt as vrt
-from benchmarks.papers.stacks import Form, Stack
-from tests.devices import SHIM_AND_GPU, gpu, require, shim
+from benchmarks.papers.stacks import Form, Stack, stack_batch
+from tests.agreement import Feature, agree, holds, rows
+from tests.devices import SHIM_AND_GPU, gpu, shim
 from tests.launches import launch_of
-from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate, train
+from tests.read_by_others import (
+    Body,
+    Forks,
+    cell_too,
+    every,
+    forks,
+    marks,
+    marks_of_every,
+    one,
+    signs,
+)
+from tests.runs import PLAIN, TOLERANCE, Way, assert_close, train
 from vertexrt.data.edges import chain, stacked, typed_batch
 from vertexrt.engine.variant import Passes
 from vertexrt.kernels.cuda.instruction import TIMES
@@ -51,13 +67,9 @@ def test_stacks_agree_with_the_reference(
     dtype: str,
     lengths: tuple[int, ...],
 ) -> None:
-    require(device)
     form, batch = Form(cell, HIDDEN, layers, residual), batch_of(layers, lengths)
     way = Way(device=device, dtype=dtype, engine="persistent", processors=processors)
-    here, there = way.compile(Stack(form)), PLAIN.compile(Stack(form))
-    assert_same(evaluate(here, batch), evaluate(there, batch), TOLERANCE[dtype])
-    assert_same(train(here, batch), train(there, batch), TOLERANCE[dtype])
-    launch = launch_of(here, batch)
+    launch = launch_of(agree(lambda: Stack(form), batch, way, PLAIN), batch)
     writer = launch.executable.writer
     assert [phase.layer for phase in writer.phases] == [*range(layers), *reversed(range(layers))]
     assert (8 * len(launch.executable.numbers) > ROOM) == (layers == DEEP)
@@ -146,28 +158,6 @@ def both_ways(lengths: tuple[int, ...]) -> vrt.GraphBatch:
     return vrt.GraphBatch.from_graphs(graphs)
 
 
-@pytest.mark.parametrize(
-    "way",
-    [
-        Way(),
-        Way(engine="persistent", threads=2),
-        Way(policy="depth"),
-        Way(policy="agenda"),
-        Way(passes=Passes(layers=False)),
-        Way(passes=Passes(eager=False)),
-        Way(passes=Passes(lazy=False)),
-        Way(device="shim", engine="persistent", processors=2),
-        Way(device="shim", passes=Passes(streams=3)),
-    ],
-    ids=str,
-)
-def test_two_types_of_a_layer_run_together(way: Way) -> None:
-    batch = both_ways((5, 3))
-    here, there = way.compile(Both()), PLAIN.compile(Both())
-    assert_same(evaluate(here, batch), evaluate(there, batch), TOLERANCE["float32"])
-    assert_same(train(here, batch), train(there, batch), TOLERANCE["float32"])
-
-
 class Low(vrt.VertexFunction):
     """What has no path: it reads nothing."""
 
@@ -203,7 +193,6 @@ class OneWeight(vrt.Model):
 @pytest.mark.parametrize("processors", [1, 2])
 @pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_a_layer_sums_up_a_gradient_that_others_add_to(device: str, processors: int) -> None:
-    require(device)
     sizes, passes = np.array([5, 3, 4]), Passes(gradients=True)
     x = np.random.default_rng(3).standard_normal((sizes.sum(), HIDDEN)).astype(np.float32)
     own = np.arange(sizes.sum())
@@ -212,12 +201,9 @@ def test_a_layer_sums_up_a_gradient_that_others_add_to(device: str, processors: 
         ("up", "before", "up"): chain(sizes),
     }
     batch = typed_batch(dict.fromkeys(("low", "up"), sizes), edges, {"low": {"x": x}})
-    way = Way(
-        device=device, engine="persistent", processors=processors, passes=passes, dtype="float64"
-    )
-    here, there = way.compile(OneWeight()), PLAIN.compile(OneWeight())
-    assert_same(train(here, batch), train(there, batch), TOLERANCE["float64"])
-    assert launch_of(here, batch).executable.gradients.any()
+    way = Way(device, engine="persistent", processors=processors, passes=passes)
+    net = agree(OneWeight, batch, way)
+    assert launch_of(net, batch).executable.gradients.any()
 
 
 class Reader(vrt.VertexFunction):
@@ -245,14 +231,97 @@ class TwoReaders(vrt.Model):
         self.low.inputs["of"] = self.low
 
 
-@pytest.mark.parametrize("processors", [1, 2])
-def test_equal_programs_of_two_layers_run_in_the_turn_of_each(processors: int) -> None:
-    """Constants of both layers were one program, which ran before what the other waits for."""
+def readers() -> vrt.GraphBatch:
     keys = ("high", "of", "high"), ("low", "of", "high"), ("low", "of", "low")
     pulls = {"high": {"word": np.array([-1, 1])}}
     edges = dict(zip(keys, ([], [(0, 1)], [(0, 1)]), strict=True))
     graph = vrt.InputGraph.from_types({"high": 2, "low": 2}, edges, pulls)
-    batch = vrt.GraphBatch.from_graphs([graph])
-    way = Way("cpu", engine="persistent", processors=processors, threads=processors)
-    here, there = way.compile(TwoReaders()), PLAIN.compile(TwoReaders())
-    assert_same(train(here, batch), train(there, batch), TOLERANCE["float64"])
+    return vrt.GraphBatch.from_graphs([graph])
+
+
+LAYERS = [
+    Way(),
+    Way(engine="persistent", threads=2),
+    Way(policy="depth"),
+    Way(policy="agenda"),
+    Way(passes=Passes(layers=False)),
+    Way(passes=Passes(eager=False)),
+    Way(passes=Passes(lazy=False)),
+    Way(device="shim", engine="persistent", processors=2),
+    Way(device="shim", passes=Passes(streams=3)),
+]
+GRADIENTS = [
+    Way(),
+    Way(policy="depth"),
+    Way(passes=Passes(lazy=False, eager=False, fuse=False)),
+    Way(passes=Passes(specialise=False)),
+    Way(device="cpu"),
+    Way(device="cpu", engine="persistent", threads=2, processors=2),
+]
+BATCHED, ALONE, TWO = (
+    [
+        Way(device, dtype="float32", engine=engine, processors=processors)
+        for device in ("shim", "cuda")
+    ]
+    for engine, processors in (("batched", None), ("persistent", 1), ("persistent", 2))
+)
+
+
+def read(body: Body, chain: bool, more: Sequence[Way] = ()) -> Feature:
+    """Vertices with parents of several layers: gradients that no function leaves are not missed."""
+    whole = body in (every, marks_of_every)
+    return Feature(lambda: Forks(body, chain), lambda: forks(whole), [*GRADIENTS, *more])
+
+
+def stack(form: Form) -> Feature:
+    """A stack without zeros is as all layers together."""
+    x = np.random.default_rng(3).standard_normal((3, 6, form.hidden)).astype("f4")
+    together = Way(passes=Passes(layers=False))
+    return Feature(lambda: Stack(form), lambda: stack_batch(form, x), GRADIENTS, together)
+
+
+FEATURES = {
+    "two types of a layer": Feature(Both, lambda: both_ways((5, 3)), LAYERS, PLAIN),
+    # Constants of both layers were one program, which ran before what the other waits for.
+    "equal programs of two layers": Feature(
+        TwoReaders,
+        readers,
+        [Way("cpu", engine="persistent", processors=n, threads=n) for n in (1, 2)],
+    ),
+    "one": read(one, True, [*BATCHED, *TWO]),
+    "cell too": read(cell_too, True),
+    "every": read(every, True),
+    "marks": read(marks, True, ALONE),
+    "signs": read(signs, True),  # a dead end is no gradient
+    "marks of every, no chain": read(marks_of_every, False, TWO),
+    "one, no chain": read(one, False),
+    "stack": stack(Form("LSTM", 5, 3)),
+    "residual stack": stack(Form("LSTM", 5, 2, residual=True)),
+}
+
+
+@pytest.mark.parametrize(("name", "way"), rows(FEATURES))
+def test_every_way_agrees(name: str, way: Way) -> None:
+    holds(FEATURES[name], way)
+
+
+@pytest.mark.parametrize("way", [Way(), Way(device="cpu")], ids=str)
+def test_a_stack_has_the_gradients_of_pytorch(way: Way) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed (extra `torch`)")
+    form, x = Form("LSTM", 6, 3), np.random.default_rng(5).standard_normal((4, 7, 6)).astype("f4")
+    net = way.compile(Stack(form))
+    judge = torch.nn.LSTM(6, 6, 3, batch_first=True, dtype=torch.float64)
+    theirs = {  # by our name
+        f"layers.{k}.cell.{name}": getattr(judge, f"{name}_l{k}")
+        for k in range(3)
+        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    }
+    with torch.no_grad():
+        for name, value in theirs.items():
+            value.copy_(torch.from_numpy(np.array(net.parameters[name])))
+    top, _ = judge(torch.from_numpy(x.astype(np.float64)))
+    ((top**2).sum() / len(x)).backward()  # the mean over graphs
+    found = train(net, stack_batch(form, x))
+    assert found.parameters.keys() == theirs.keys()
+    for name, value in theirs.items():
+        assert_close(found.parameters[name], value.grad.numpy(), TOLERANCE[way.dtype], name)

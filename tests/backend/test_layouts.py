@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.agreement import by_oracle
 from tests.devices import gpu, require, shim
 from tests.runs import Way
 from vertexrt.engine.variant import Passes
@@ -50,19 +51,6 @@ def graph(tree: Children, rng: np.random.Generator, targets: Sequence[int]) -> v
     return vrt.InputGraph.from_children(tree, {"word": word, "target": vrt.Rows(values, at)})
 
 
-def outputs_by_hand(batch: vrt.GraphBatch, values: dict[str, np.ndarray]) -> np.ndarray:
-    """Evaluate Tree-FC vertex by vertex, in float64."""
-    h = np.zeros((batch.num_vertices, HIDDEN))
-    word = np.asarray(batch.pulls["word"])
-    for v in range(batch.num_vertices):
-        children = batch.child[batch.child_ptr[v] : batch.child_ptr[v + 1]]
-        h[v] = values["embedding"][word[v]] if word[v] >= 0 else 0.0
-        if len(children):
-            inner = values["w"] @ np.concatenate([h[c] for c in children]) + values["b"]
-            h[v] += np.maximum(inner, 0.0)
-    return h @ values["v"].T
-
-
 def batches(rng: np.random.Generator) -> list[vrt.GraphBatch]:
     """Return batches of one size: shapes, targets and words come again, alone and together."""
     trees = [[random_tree(rng), random_tree(rng)] for _ in range(2)]
@@ -83,58 +71,100 @@ def batches(rng: np.random.Generator) -> list[vrt.GraphBatch]:
     ]
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_batches_of_one_size_are_told_apart(way: Way) -> None:
-    require(way.device)
-    net = way.compile(TreeFC(WORDS, HIDDEN))
+def of_one_size() -> Iterator[vrt.GraphBatch]:
     rng = np.random.default_rng(5)
-    for batch in batches(rng) + batches(rng):
-        values = dict(net.parameters)
-        found = net(batch, outputs=["output"])["output"]
-        np.testing.assert_allclose(found, outputs_by_hand(batch, values), rtol=1e-9, atol=1e-12)
-        alone = Way().compile(TreeFC(WORDS, HIDDEN))  # it has laid out nothing before
-        alone.parameters.update(values)
-        alone.step(batch, vrt.SGD(0.1))
-        net.step(batch, vrt.SGD(0.1))
-        net.sync()
-        for name, value in alone.parameters.items():
-            np.testing.assert_allclose(net.parameters[name], value, rtol=1e-9, atol=1e-12)
+    yield from batches(rng) + batches(rng)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_graphs_taken_from_a_pool_are_told_apart(way: Way) -> None:
-    """They are known by their digests, and only pulls are copied."""
-    require(way.device)
-    net, rng = way.compile(TreeFC(WORDS, HIDDEN)), np.random.default_rng(8)
+def from_a_pool() -> Iterator[vrt.GraphBatch]:
+    """Take graphs, which are known by their digests; only pulls are copied."""
+    rng = np.random.default_rng(8)
     trees, root = [random_tree(rng) for _ in range(3)], [2 * LEAVES - 2]
     targets = [root, root, [0], [0, 3], [], root]
     pool = vrt.GraphBatch.from_graphs([graph(trees[k % 3], rng, targets[k % 6]) for k in range(12)])
-    values = dict(net.parameters)
-    by_hand = outputs_by_hand(pool, values)
-    sizes = 2 * LEAVES - 1
     for step in range(24):
         ids = rng.integers(12, size=1 + step % 2)
         if step % 3 == 0:
             ids[:] = 6 * (ids // 6)  # of one kind, so that batches come again
-        expected = np.concatenate([by_hand[sizes * k : sizes * (k + 1)] for k in ids])
-        found = net(pool.take(ids), outputs=["output"])["output"]
-        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+        yield pool.take(ids)
 
 
+class Chained(vrt.VertexFunction):
+    """A chain that pulls rows, of which equal ones may be one."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"h": HIDDEN})
+        self.w = vrt.Parameter((HIDDEN, HIDDEN))
+        self.u = vrt.Parameter((HIDDEN, HIDDEN))
+
+    def forward(self) -> None:
+        x = self.pull("x", shape=(HIDDEN,))
+        h = vrt.tanh(self.w @ x + self.u @ self.gather(0).h)
+        self.scatter(h=h)
+        self.push("h", h)
+        self.push("loss", vrt.sum(h * h))
+
+
+def of_merged_rows() -> Iterator[vrt.GraphBatch]:
+    """Which vertices are one depends on the rows that they pull, not on the numbers there."""
+    rng = np.random.default_rng(11)
+    indices = [[0, 1, 2, 3, 4, 5], [0, 1, 2, 0, 1, 2], [0, 1, 2, 0, 1, 2], [0, 1, 2, 0, 4, 5]]
+    chains = vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(3)] * 2)
+    for index in indices + indices[::-1]:
+        rows = vrt.Rows(rng.standard_normal((6, HIDDEN)), np.array(index, np.int32))
+        yield chains.with_pulls({"x": rows})
+
+
+def tree_fc() -> vrt.VertexFunction:
+    return TreeFC(WORDS, HIDDEN)
+
+
+@pytest.mark.parametrize(
+    ("make", "given"), [(tree_fc, of_one_size), (tree_fc, from_a_pool), (Chained, of_merged_rows)]
+)
 @pytest.mark.parametrize("way", WAYS)
-def test_a_number_out_of_bounds_is_found_in_a_pool(way: Way) -> None:
+def test_batches_are_told_apart(
+    way: Way,
+    make: Callable[[], vrt.VertexFunction],
+    given: Callable[[], Iterator[vrt.GraphBatch]],
+) -> None:
     require(way.device)
-    net, rng = way.compile(TreeFC(WORDS, HIDDEN)), np.random.default_rng(9)
+    net = way.compile(make())
+    for batch in given():
+        function = make()
+        want, _ = by_oracle(function, batch, dict(net.parameters))
+        for name, value in net(batch).items():
+            np.testing.assert_allclose(value, want.outputs[name], rtol=1e-9, atol=1e-12)
+        alone = Way().compile(function)  # it has laid out nothing before
+        alone.parameters.update(net.parameters)
+        losses = [float(each.step(batch, vrt.SGD(0.1))) for each in (net, alone)]
+        net.sync()
+        assert losses[0] == pytest.approx(losses[1], rel=1e-9)
+        for name, value in alone.parameters.items():
+            np.testing.assert_allclose(net.parameters[name], value, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("taken", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_number_out_of_bounds_is_found(way: Way, taken: bool) -> None:
+    """In graphs that come again, and in those of a pool."""
+    require(way.device)
+    net, rng = way.compile(tree_fc()), np.random.default_rng(9)
     tree = random_tree(rng)
     graphs = [graph(tree, rng, [0]) for _ in range(6)]
     word = np.array(graphs[5].pulls["word"])
     word[2] = WORDS
     graphs[5] = vrt.InputGraph.from_children(tree, dict(graphs[5].pulls) | {"word": word})
     pool = vrt.GraphBatch.from_graphs(graphs)
-    for step in range(5):
-        net.step(pool.take([step % 5, (step + 1) % 5]), vrt.SGD(0.1))
+
+    def step(*chosen: int) -> None:
+        made = vrt.GraphBatch.from_graphs([graphs[k] for k in chosen])
+        net.step(pool.take(chosen) if taken else made, vrt.SGD(0.1))
+
+    for k in range(5):
+        step(k % 5, (k + 1) % 5)
     with pytest.raises(PullError, match=f"vertex 2 of graph 1 is {WORDS}"):
-        net.step(pool.take([1, 5]), vrt.SGD(0.1))
+        step(1, 5)
 
 
 def alike_one_by_one(pool: vrt.GraphBatch) -> list[int]:
@@ -171,60 +201,6 @@ def test_which_graphs_are_alike() -> None:
         pool[:7], "structure"
     )
     assert len(set(found)) < len(found), "some are alike"
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_a_number_out_of_bounds_is_found_in_graphs_that_come_again(way: Way) -> None:
-    require(way.device)
-    net, rng = way.compile(TreeFC(WORDS, HIDDEN)), np.random.default_rng(6)
-    tree = random_tree(rng)
-    for _ in range(3):
-        good = graph(tree, rng, [0])
-        net.step(vrt.GraphBatch.from_graphs([good]), vrt.SGD(0.1))
-    word = np.array(good.pulls["word"])
-    word[2] = WORDS
-    bad = vrt.InputGraph.from_children(tree, dict(good.pulls) | {"word": word})
-    with pytest.raises(PullError, match=f"vertex 2 of graph 0 is {WORDS}"):
-        net.step(vrt.GraphBatch.from_graphs([bad]), vrt.SGD(0.1))
-
-
-class Chained(vrt.VertexFunction):
-    """A chain that pulls rows, of which equal ones may be one."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"h": HIDDEN})
-        self.w = vrt.Parameter((HIDDEN, HIDDEN))
-        self.u = vrt.Parameter((HIDDEN, HIDDEN))
-
-    def forward(self) -> None:
-        x = self.pull("x", shape=(HIDDEN,))
-        h = vrt.tanh(self.w @ x + self.u @ self.gather(0).h)
-        self.scatter(h=h)
-        self.push("h", h)
-        self.push("loss", vrt.sum(h * h))
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_rows_that_are_merged_are_told_apart(way: Way) -> None:
-    """Which vertices are one depends on the rows that they pull, not on the numbers there."""
-    require(way.device)
-    net, rng = way.compile(Chained()), np.random.default_rng(11)
-    values = dict(net.parameters)
-    indices = [[0, 1, 2, 3, 4, 5], [0, 1, 2, 0, 1, 2], [0, 1, 2, 0, 1, 2], [0, 1, 2, 0, 4, 5]]
-    chains = vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(3)] * 2)
-    for index in indices + indices[::-1]:
-        rows = rng.standard_normal((6, HIDDEN))
-        batch = chains.with_pulls({"x": vrt.Rows(rows, np.array(index, np.int32))})
-        h, expected = np.zeros(HIDDEN), []
-        for v, row in enumerate(rows[index]):
-            before = h if v % 3 else np.zeros(HIDDEN)
-            h = np.tanh(values["w"] @ row + values["u"] @ before)
-            expected.append(h)
-        found = net(batch, outputs=["h"])["h"]
-        np.testing.assert_allclose(found, np.array(expected), rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(
-            float(net.step(batch, vrt.SGD(0.0))), np.square(expected).sum() / 2, rtol=1e-9
-        )
 
 
 def test_data_sets_with_the_same_graphs_share_a_layout() -> None:

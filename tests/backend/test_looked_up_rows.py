@@ -174,11 +174,6 @@ def test_edges_look_up_in_the_table_of_their_relation(way: Way) -> None:
     graph = vrt.InputGraph.from_types({"v": 3}, edges, pulls, edge_pulls=carried)
     net = way.compile(RelatedNet())
     batch = vrt.GraphBatch.from_graphs([graph])
-    a, b = net.parameters["v.calls"], net.parameters["v.owns"]
-    second = 1.0 + a[2]
-    expected = 1.0 + b[19_999] + second * b[700]
-    loss = net(batch)["loss"]
-    np.testing.assert_allclose(loss, [2.0, (second**2).sum(), (expected**2).sum()], rtol=1e-10)
     run = net.record(batch)
     rows = run.backward(sparse=True).rows
     found = {name: own.tolist() for name, (own, _) in rows.items()}

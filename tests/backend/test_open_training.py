@@ -298,34 +298,6 @@ def test_outputs_are_a_dict_for_copies() -> None:
         np.testing.assert_array_equal(copied_["loss"], outputs["loss"])
 
 
-def test_a_siamese_loss_is_that_of_torch() -> None:
-    torch = pytest.importorskip("torch", reason="judged by autograd")
-    net = Way().compile(Tree())
-    batches = [batch(1), batch(2)]
-    first, second = (net.record(each) for each in batches)
-    difference = first.outputs["h"][4] - second.outputs["h"][4]
-    for run, sign in ((first, 1.0), (second, -1.0)):
-        d_h = np.zeros_like(run.outputs["h"])
-        d_h[4] = sign * 2.0 * difference
-        run.backward({"h": d_h})
-
-    given = [torch.tensor(net.parameters[n], requires_grad=True) for n in ("table", "w", "u")]
-    table, w, u = given
-
-    def root(word: np.ndarray) -> object:
-        h: list[object] = []
-        for v, children in enumerate(LISTS):
-            x = table[int(word[v])] if word[v] >= 0 else torch.zeros(3, dtype=torch.float64)
-            below = [h[c] for c in children if c >= 0]
-            h.append(torch.tanh(w @ x + u @ sum(below)) if below else torch.tanh(w @ x))
-        return h[4]
-
-    distance = root(pulls_for(5, 1)["word"]) - root(pulls_for(5, 2)["word"])
-    (distance**2).sum().backward()
-    for found, tensor in zip(net.gradients.values(), given, strict=True):
-        np.testing.assert_allclose(found, tensor.grad, rtol=1e-11, atol=1e-13)
-
-
 class Weighted(vrt.VertexFunction):
     """A chain, of which one push reads a pull that the others do not."""
 

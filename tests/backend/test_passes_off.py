@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.devices import SHIM_AND_GPU, require, shim
+from tests.agreement import agree
+from tests.devices import SHIM_AND_GPU, shim
 from tests.functions import FUNCTIONS
-from tests.runs import OFF, TOLERANCE, Way, assert_same, train
+from tests.runs import OFF, Way, assert_same, train
 from tests.strategies import with_pulls
 from tests.watched_backend import watched
 from vertexrt.engine.explain import training_use
@@ -56,11 +57,10 @@ def instructions(way: Way, function: vrt.VertexFunction, batch: GraphBatch) -> i
 def test_instructions_of_single_steps_compute_the_same(name: str, processors: int) -> None:
     make, _ = FUNCTIONS[name]
     batch = batch_of(name)
-    want = train(Way().compile(make()), batch)
     counts = []
     for passes in (Passes(), STEPWISE, OP_BY_OP, replace(OFF, segment=False)):
         way = Way(engine="persistent", processors=processors, passes=passes)
-        assert_same(train(way.compile(make()), batch), want, TOLERANCE["float64"])
+        agree(make, batch, way)
         counts.append(instructions(way, make(), batch))
     assert counts[0] < counts[1] < counts[2]
 
@@ -69,22 +69,16 @@ def test_instructions_of_single_steps_compute_the_same(name: str, processors: in
 @pytest.mark.parametrize("name", ["tree-lstm", "tied", "no-gather", "pass-on", "both"])
 def test_gradients_come_after_the_path_of_a_group(name: str, device: str) -> None:
     """A processor has units of the path, so it has no sums over rows, where nothing is lazy."""
-    require(device)
     make, arity = FUNCTIONS[name]
     lists = [[], [0], [1]] if arity == 1 else [[], [], [0, 1], [], [2, 3]]
     batch, passes = with_pulls([lists] * 3), Passes(lazy=False)
-    want = train(Way().compile(make()), batch)
-    way = Way(device, engine="persistent", processors=2, passes=passes)
-    assert_same(train(way.compile(make()), batch), want, TOLERANCE["float64"])
+    agree(make, batch, Way(device, engine="persistent", processors=2, passes=passes))
 
 
-def test_compiled_instructions_of_single_steps_compute_the_same() -> None:
-    make, _ = FUNCTIONS["tree-fc"]
-    batch = batch_of("tree-fc")
-    want = train(Way().compile(make()), batch)
-    for processors in (1, 2):
-        way = Way("cpu", engine="persistent", processors=processors, passes=OP_BY_OP)
-        assert_same(train(way.compile(make()), batch), want, TOLERANCE["float64"])
+@pytest.mark.parametrize("processors", [1, 2])
+def test_compiled_instructions_of_single_steps_compute_the_same(processors: int) -> None:
+    way = Way("cpu", engine="persistent", processors=processors, passes=OP_BY_OP)
+    agree(FUNCTIONS["tree-fc"][0], batch_of("tree-fc"), way)
 
 
 def test_each_launch_is_a_call_without_the_compiled_loop() -> None:

@@ -15,8 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import vertexrt as vrt
+from tests.agreement import compare
 from tests.functions import FUNCTIONS, E, H, Looked, StackedAndAlone, table
-from tests.runs import ALL, Result, Way, assert_same, evaluate, train
+from tests.runs import ALL, Result, Way, assert_same, train
 from tests.strategies import CLASSES, WORDS, full_batches
 from tests.watched_backend import wait_for_itself, watched
 from vertexrt.api.network import Network
@@ -214,53 +215,38 @@ def test_interpreter_equals_reference(name: str, data: st.DataObject) -> None:
     batch = data.draw(full_batches(arity))
     processors = data.draw(st.sampled_from(PROCESSORS))
     turns = data.draw(st.none() | st.integers(0, 99))
-    reference = Way("reference").compile(make())
-    net = interpreted(make(), processors, turns)
-    assert_same(evaluate(net, batch), evaluate(reference, batch), TOLERANCE["float64"])
-    assert_same(train(net, batch), train(reference, batch), TOLERANCE["float64"])
+    net, reference = interpreted(make(), processors, turns), Way("reference").compile(make())
+    compare(net, make(), batch, reference, TOLERANCE["float64"])
 
 
-@pytest.mark.parametrize("name", ALL_ON_PATH)
-def test_sums_over_rows_inside_tasks_of_the_path(name: str) -> None:
-    """In "elementwise" a value made before an exchange depends on one that is exchanged. In the
-    last two all processors wrote what each has a share of.
-    """
+# In "elementwise" a value made before an exchange depends on one that is exchanged. In the last two
+# of `ALL_ON_PATH` all processors wrote what each has a share of; in "looked" and
+# "stacked-and-alone" two ops add to a parameter, which has one owner.
+TRAINED = [  # name, processors, turns, sums inside tasks of the path, graphs
+    *((name, n, n, True, 3) for name in ALL_ON_PATH for n in (2, 5)),
+    *((name, n, 1, False, 3) for name in ("looked", "stacked-and-alone") for n in PROCESSORS),
+    *((name, 2 if n > 2 else 5, n, False, n) for name in COMPILED for n in (1, 2, 16)),
+]
+
+
+@pytest.mark.parametrize(("name", "processors", "turns", "on_path", "graphs"), TRAINED)
+def test_interpreter_trains_as_the_reference(
+    name: str, processors: int, turns: int, on_path: bool, graphs: int
+) -> None:
     make, arity = ALL_FUNCTIONS[name]
-    batch = generated("chain" if arity == 1 else "dag" if arity > 2 else "tree", 3)
+    shape = COMPILED.get(name, "chain" if arity == 1 else "dag" if arity > 2 else "tree")
+    batch = generated(shape, graphs)
     want = two_steps(Way("reference").compile(make()), batch)
-    for processors in (2, 5):
-        net = interpreted(make(), processors, processors, Passes(lazy=False))
-        assert_same(two_steps(net, batch), want, TOLERANCE["float64"])
+    net = interpreted(make(), processors, turns, Passes(lazy=not on_path))
+    assert_same(two_steps(net, batch), want, TOLERANCE["float64"])
 
 
 def test_a_leaf_of_two_segments_is_stored_once() -> None:
     """Else a processor stores it again while another one reads it."""
     batch = generated("chain", 3)
-    want = evaluate(Way("reference").compile(GivenGradient()), batch)
     for turns in range(8):
         net = interpreted(GivenGradient(), 2, turns)
-        assert_same(evaluate(net, batch), want, TOLERANCE["float64"])
-
-
-@pytest.mark.parametrize("name", ["looked", "stacked-and-alone"])
-def test_one_owner_where_two_ops_add_to_a_parameter(name: str) -> None:
-    make, arity = ALL_FUNCTIONS[name]
-    batch = generated("chain" if arity == 1 else "tree", 3)
-    want = two_steps(Way("reference").compile(make()), batch)
-    for processors in PROCESSORS:
-        assert_same(
-            two_steps(interpreted(make(), processors, 1), batch), want, TOLERANCE["float64"]
-        )
-
-
-@pytest.mark.parametrize("graphs", [1, 2, 16])
-@pytest.mark.parametrize("name", COMPILED)
-def test_interpreter_trains_as_the_reference(name: str, graphs: int) -> None:
-    batch = generated(COMPILED[name], graphs)
-    make, _ = ALL_FUNCTIONS[name]
-    want = two_steps(Way("reference").compile(make()), batch)
-    got = two_steps(interpreted(make(), 2 if graphs > 2 else 5, graphs), batch)
-    assert_same(got, want, TOLERANCE["float64"])
+        compare(net, GivenGradient(), batch, rtol=TOLERANCE["float64"])
 
 
 class Hasty(ReferenceProcessors):

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.agreement import by_oracle
 from tests.devices import SHIM_AND_GPU, require
+from tests.runs import cotangents
 from tests.shim_device import put_in_place
 from tests.watched_device import leave_counts, mend, watch
 from vertexrt.errors import DeviceError
@@ -37,28 +39,12 @@ class Gated(vrt.VertexFunction):
         self.push("h", h)
 
 
-def back_by_hand(w: Array, u: Array, x: Array, d: Array) -> Array:
-    """Return the gradient of x [T, N] along one chain, given that of its states."""
-    h, seen = np.zeros(N), []
-    for row in x:
-        a, b = np.split(w @ row + u @ h, 2)
-        t, s = np.tanh(a), 1 / (1 + np.exp(-b))
-        h = t * s
-        seen.append((t, s))
-    found, later = np.zeros_like(x), np.zeros(N)
-    for k in reversed(range(len(x))):
-        (t, s), dh = seen[k], d[k] + later
-        total = np.concatenate([dh * s * (1 - t * t), dh * t * s * (1 - s)])
-        found[k], later = total @ w, total @ u
-    return found
-
-
 @pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_each_launch_of_a_round_counts_for_itself(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batch, d, net = network(device, monkeypatch)
-    wanted = gradient_by_hand(net, batch, d)
+    wanted = wanted_of(net, batch)
     np.testing.assert_allclose(gradient_of(net, batch, d), wanted, rtol=0, atol=1e-5)
 
 
@@ -72,17 +58,15 @@ def network(device: str, monkeypatch: pytest.MonkeyPatch) -> tuple[GraphBatch, A
     batch = GraphBatch.from_graphs(
         InputGraph.from_children([[], *([k] for k in range(len(x) - 1))], {"x": x}) for x in rows
     )
-    d = rng.standard_normal((sum(LENGTHS), N))
+    d = cotangents({"h": (sum(LENGTHS), N)})["h"]
     options = {"engine": "persistent", "processors": PROCESSORS, "seed": 2}
     return batch, d, vrt.compile(Gated(), device="cuda", **options)
 
 
-def gradient_by_hand(net: vrt.Network, batch: GraphBatch, d: Array) -> Array:
-    """Return the gradient of x in all chains."""
-    w, u = (net.parameters[name].astype(np.float64) for name in "wu")
-    ends = np.cumsum(LENGTHS)[:-1]
-    parts = zip(np.split(batch.pulls["x"], ends), np.split(d, ends), strict=True)
-    return np.concatenate([back_by_hand(w, u, x, part) for x, part in parts])
+def wanted_of(net: vrt.Network, batch: GraphBatch) -> Array:
+    """Return the gradient of x by the oracle."""
+    gradient: Array = by_oracle(Gated(), batch, dict(net.parameters))[0].pulled["x"]
+    return gradient
 
 
 def gradient_of(net: vrt.Network, batch: GraphBatch, d: Array) -> Array:
@@ -98,7 +82,7 @@ def test_counts_that_a_launch_leaves_when_it_gives_up(
 ) -> None:
     """A tile that was half added up then is no tile of the next launch."""
     batch, d, net = network(device, monkeypatch)
-    wanted = gradient_by_hand(net, batch, d)
+    wanted = wanted_of(net, batch)
     gradient_of(net, batch, d)
     if device == "shim":
         net.executor.persistent_launch.patience = 5_000_000  # type: ignore[attr-defined]

@@ -1,10 +1,12 @@
-"""Networks of several vertex types agree with evaluation by hand and with central differences."""
+"""Networks of several vertex types and relations, values of edges: judged by the oracle."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,164 +15,104 @@ import vertexrt as vrt
 from tests import edge_models as by_edges
 from tests import relation_models as related
 from tests import typed_models as typed
-from tests.devices import gpu, require, shim
-from tests.runs import Way, cotangents, evaluate, train
+from tests.agreement import EVERYWHERE, ON_HOST, PERSISTENT, Feature, agree, holds, rows
+from tests.runs import Way
+from vertexrt.errors import PullError, TraceError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.passes import specialise
 
-NETWORKS: dict[str, tuple[Callable[[], vrt.Model], Callable[[], GraphBatch]]] = {
-    "tagger": (typed.CharTagger, typed.sentences),
-    "tied": (lambda: typed.CharTagger(tied=True), typed.sentences),
-    "up-down": (typed.UpDown, typed.trees),
-    "summary": (typed.Summarised, typed.chains),
-    "translator": (typed.Translator, typed.translations),
-    "weighed": (by_edges.WeighedDag, by_edges.weighed),
-    "relational": (related.RelationalDag, related.relational),
-    "circuit": (related.Circuit, related.circuits),
-}
-WAYS = {
-    "cpu": Way("cpu"),
-    "threads": Way("cpu", threads=2),
-    "agenda": Way("cpu", policy="agenda"),
-    "serial": Way("cpu", policy="serial"),
-    "depth": Way("cpu", policy="depth"),
-    "persistent": Way("cpu", engine="persistent", processors=2, threads=4),
-    "reference-persistent": Way(engine="persistent", processors=2, threads=2),
-}
-SHIM = {
-    "batched": Way("shim"),
-    "persistent": Way("shim", engine="persistent", processors=2, threads=2),
-}
-STEP = 1e-5
+N, KINDS = 4, 3
 
 
-@pytest.mark.parametrize("network", NETWORKS)
-def test_gradients_are_central_differences(network: str) -> None:
-    model, batch = NETWORKS[network][0](), NETWORKS[network][1]()
-    net = Way().compile(model)
-    found = train(net, batch).parameters
-    rng = np.random.default_rng(1)
-    for name, value in net.parameters.items():
-        for _ in range(3):
-            at = tuple(int(rng.integers(0, n)) for n in value.shape)
-            old, losses = float(value[at]), []
-            for moved in (old + STEP, old - STEP):
-                other = value.copy()
-                other[at] = moved
-                net.parameters[name] = other
-                losses.append(net(batch, outputs=["loss"])["loss"].sum())
-            net.parameters[name] = value
-            slope = (losses[0] - losses[1]) / (2 * STEP * batch.num_graphs)
-            assert abs(slope - found[name][at]) < 1e-8 + 1e-6 * abs(slope), (name, at)
+class Weighed(vrt.VertexFunction):
+    """A tree whose edges to the left and to the right have a kind and a vector each."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=2, state={"h": N})
+        self.kinds, self.w = vrt.Parameter((KINDS, N)), vrt.Parameter((N, N))
+        self.b = vrt.Parameter((N,))
+
+    def forward(self) -> None:
+        total = self.b
+        for slot in range(2):
+            kind, x = self.edge("kind", relation=slot), self.edge("x", N, relation=slot)
+            child = self.gather(slot).h
+            total = total + (self.w @ child + vrt.embed(self.kinds, kind)) * x
+        h = vrt.tanh(total)
+        self.scatter(h=h)
+        self.push("h", h)
+        self.push("loss", vrt.losses.squared_error(h, 0.1))
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("network", NETWORKS)
-def test_ways_agree(network: str, way: str) -> None:
-    _agree(network, WAYS[way])
+def tree() -> GraphBatch:
+    """Return two graphs; a slot may be empty, and an edge without values."""
+    rng, graphs = np.random.default_rng(4), []
+    for lists in ([[], [], [0, 1], [-1, 2], [3, 2]], [[], [0, 0]]):
+        slots = sum(map(len, lists))
+        index = np.where(rng.random(slots) < 0.8, np.arange(slots), -1)
+        values = {
+            "kind": rng.integers(-1, KINDS, slots),
+            "x": vrt.Rows(rng.standard_normal((slots, N)), index),
+        }
+        graphs.append(InputGraph.from_children(lists, {}, values))
+    return GraphBatch.from_graphs(graphs)
 
 
-@shim
-@pytest.mark.parametrize("way", SHIM)
-@pytest.mark.parametrize("network", NETWORKS)
-def test_cuda_agrees(network: str, way: str) -> None:
-    _agree(network, SHIM[way])
+class AllAndOne(vrt.VertexFunction):
+    """One name of all children and of one: the gradient of what edges carry is the sum of both."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=2, state={"h": 1})
+        self.w = vrt.Parameter((1,))
+
+    def forward(self) -> None:
+        every, first = self.edge("x", relation="children"), self.edge("x", relation=0)
+        h = self.w * (vrt.sum(every * 2.0) + first * 3.0 + self.gather(1).h)
+        self.scatter(h=h)
+        self.push("h", h)
 
 
-@shim
-def test_a_tile_of_many_children() -> None:
-    """One vertex has more children than a tile has indices for in shared memory."""
-    batch = typed.wide_sum(150)
-    want = train(Way().compile(typed.WideSum()), batch)
-    got = train(SHIM["persistent"].compile(typed.WideSum()), batch)
-    for name, value in want.parameters.items():
-        np.testing.assert_allclose(got.parameters[name], value, rtol=1e-11, atol=1e-11)
+def twice_a_child() -> GraphBatch:
+    graph = InputGraph.from_children([[], [0, 0]], {}, {"x": np.array([0.5, -1.0])})
+    return GraphBatch.from_graphs([graph])
 
 
-@gpu
-@pytest.mark.parametrize("way", SHIM)
-@pytest.mark.parametrize("network", NETWORKS)
-def test_a_gpu_agrees(network: str, way: str) -> None:
-    require("cuda")
-    _agree(network, replace(SHIM[way], device="cuda", threads=1, processors=None))
+class Twins(vrt.VertexFunction):
+    """Tells which of its children are in which relation."""
+
+    def __init__(self) -> None:
+        super().__init__(state={"h": 2})
+        self.table, self.w = vrt.Parameter((3, 2)), vrt.Parameter((2, 2))
+
+    def forward(self) -> None:
+        a, b = (vrt.sum(self.gather_all(name).h) for name in ("a", "b"))
+        h = self.w @ vrt.embed(self.table, self.pull("word")) + vrt.tanh(a) - vrt.sigmoid(b)
+        self.scatter(h=h)
+        self.push("h", h)
+        self.push("loss", vrt.sum(h))
 
 
-def _agree(network: str, way: Way) -> None:
-    model, batch = NETWORKS[network][0](), NETWORKS[network][1]()
-    for run in (evaluate, train):
-        want, got = run(Way().compile(model), batch), run(way.compile(model), batch)
-        for part in ("outputs", "parameters", "pulled"):
-            mine, other = getattr(want, part), getattr(got, part)
-            assert mine.keys() == other.keys()
-            for name, value in mine.items():
-                np.testing.assert_allclose(other[name], value, rtol=0, atol=1e-11, err_msg=name)
+def twins() -> GraphBatch:
+    """Return a graph with two equal vertices, and two with the same children otherwise."""
+    edges = {("node", "a", "node"): [(0, 1), (0, 2)], ("node", "b", "node"): [(0, 2), (0, 1)]}
+    edges["node", "a", "node"] += [(1, 3), (1, 4), (2, 4)]
+    edges["node", "b", "node"] += [(2, 3)]
+    words = {"node": {"word": np.array([1, -1, -1, -1, -1])}}
+    return GraphBatch.from_graphs([InputGraph.from_types({"node": 5}, edges, words)])
 
 
-def test_a_tagger_is_what_its_papers_say() -> None:
-    batch = typed.sentences()
-    net = Way("cpu").compile(typed.CharTagger())
-    logits = net(batch)["logits"][batch.of_type("tag")]
-    letters = batch.pulls["letter"]
-    assert isinstance(letters, np.ndarray)
-    begin, want = 0, []
-    for graph, lengths in enumerate(([2, 3, 1], [4], [1, 1, 2, 3])):
-        first = batch.graph_ptr[graph]
-        mine = letters[first : first + sum(lengths)]
-        want.append(typed.tagger_logits(net.parameters, lengths, mine))
-        begin += len(lengths)
-    np.testing.assert_allclose(logits, np.concatenate(want), rtol=0, atol=1e-12)
-    assert len(logits) == begin
+class Dropping(related.Convolved):
+    """Drops values per child, by the number of the edge among those of all relations."""
 
-
-def test_attention_over_an_input_is_what_its_papers_say() -> None:
-    """Slots beside all children of a relation: a decoder, and a DAG over what it decoded."""
-    batch = typed.translations()
-    net = Way("cpu").compile(typed.Translator())
-    found = net(batch)
-    assert "vertex type decode: reads before of decode, all over of encode" in net.explain()
-    logits, joined = [], []
-    letters, last = (np.asarray(batch.pulls[name]) for name in ("letter", "last"))
-    for graph, begin in enumerate(batch.graph_ptr[:-1]):
-        n, m = ((4, 3), (1, 1), (0, 4))[graph]
-        given = letters[begin : begin + n], last[begin + n : begin + n + m], typed.JOINED[graph]
-        of_graph = typed.translate(net.parameters, *given)
-        logits += of_graph[0]
-        joined += of_graph[1]
-    for name, kind, want in (("logits", "decode", logits), ("joined", "join", joined)):
-        np.testing.assert_allclose(found[name][batch.of_type(kind)], want, rtol=0, atol=1e-12)
-
-
-def test_words_and_phrases_are_one_tree_lstm() -> None:
-    """Types of leaves and inner vertices give what one function gives that has both parts."""
-    batch = typed.trees()
-    split = Way("cpu").compile(typed.UpDown())
-    found = split(batch)["d"][batch.of_type("down")]
-
-    values, states = split.parameters, []
-    for words, pairs in zip(
-        np.reshape(batch.pulls["word"], (2, 10))[:, :3],
-        ([[0, 1], [3, 2]], [[1, 2], [0, 3]]),
-        strict=True,
-    ):
-        c, h = [], []
-        for word in words:
-            i, u = np.split(values["leaf.w"] @ values["leaf.table"][word], 2)
-            c.append(np.tanh(u) / (1 + np.exp(-i)))
-            h.append(np.tanh(c[-1]))
-        for kids in pairs:
-            i, u = np.split(values["phrase.u"] @ (h[kids[0]] + h[kids[1]]), 2)
-            total = np.tanh(u) / (1 + np.exp(-i))
-            for k in kids:
-                total = total + c[k] / (1 + np.exp(-(values["phrase.f"] @ h[k])))
-            c.append(total)
-            h.append(np.tanh(total))
-        d = [np.zeros(typed.N)] * 5
-        above = {3: 4, **dict.fromkeys(pairs[0], 3), **dict.fromkeys(pairs[1], 4)}
-        for v in (4, 3, 0, 1, 2):
-            over = d[above[v]] if v in above and v != 4 else np.zeros(typed.N)
-            d[v] = np.tanh(values["down.a"] @ h[v] + values["down.z"] @ over)
-        states += d
-    np.testing.assert_allclose(found, states, rtol=0, atol=1e-12)
+    def forward(self) -> None:
+        total = vrt.embed(self.table, self.pull("word")) + self.w0 @ vrt.zeros(related.N)
+        for name in related.RELATIONS:
+            dropped = vrt.random.dropout(self.gather_all(name).h, 0.5)
+            total = total + self.w[name] @ vrt.sum(dropped)
+        h = vrt.tanh(total)
+        self.scatter(h=h)
+        self.push("h", h)
+        self.push("loss", vrt.losses.squared_error(h, 0.1))
 
 
 class Link(vrt.VertexFunction):
@@ -186,78 +128,284 @@ class Link(vrt.VertexFunction):
         self.push("h", h)
 
 
-def test_a_model_may_have_64_functions() -> None:
-    """The last was an overflow where another read it: children were bits of a signed number."""
-    count = specialise.MOST_FUNCTIONS
-    links: list[Link] = []
-    for _ in range(count):
-        links.append(Link(links[-1] if links else None))
-    model = vrt.Model()
-    names = [f"link{k}" for k in range(count)]
-    vars(model).update(reversed(list(zip(names, links, strict=True))))  # the first is function 63
-    net = Way("cpu").compile(model)
-    edges = {(a, "before", b): [(0, 0)] for a, b in itertools.pairwise(names)}
-    graph = InputGraph.from_types(dict.fromkeys(names, 1), edges)
-    want = np.cumsum([net.parameters[f"{name}.b"] for name in names], axis=0)
-    found = net(GraphBatch.from_graphs([graph]))["h"]
-    np.testing.assert_allclose(found, want, rtol=0, atol=1e-12)
+LINKS = [f"link{k}" for k in range(specialise.MOST_FUNCTIONS)]
 
 
-def test_edges_carry_values() -> None:
-    batch, net = by_edges.weighed(), Way("cpu").compile(by_edges.WeighedDag())
-    want = by_edges.weighed_states(net.parameters, batch)
-    np.testing.assert_allclose(net(batch)["h"], want, rtol=0, atol=1e-12)
-    some = batch.take([2, 0, 2])
-    want = by_edges.weighed_states(net.parameters, some)
-    np.testing.assert_allclose(net(some)["h"], want, rtol=0, atol=1e-12)
+def links() -> vrt.Model:
+    """Return a network of 64 functions, of which the first is the last of the chain.
+
+    It was an overflow where another read it: children were bits of a signed number.
+    """
+    made: list[Link] = []
+    for _ in LINKS:
+        made.append(Link(made[-1] if made else None))
+    return model(**dict(reversed(list(zip(LINKS, made, strict=True)))))
 
 
-def test_each_relation_has_a_weight_of_its_own() -> None:
-    batch, net = by_edges.related(), Way("cpu").compile(by_edges.RelatedDag())
-    want = by_edges.related_states(net.parameters, batch)
-    found = net(batch)["h"][batch.of_type("node")]
-    np.testing.assert_allclose(found, want, rtol=0, atol=1e-12)
+def linked() -> GraphBatch:
+    edges = {(a, "before", b): [(0, 0)] for a, b in itertools.pairwise(LINKS)}
+    return GraphBatch.from_graphs([InputGraph.from_types(dict.fromkeys(LINKS, 1), edges)])
 
 
-def test_values_of_edges_have_gradients() -> None:
-    batch, net = by_edges.weighed(), Way("cpu", threads=2).compile(by_edges.WeighedDag())
-    found, rng = evaluate(net, batch), np.random.default_rng(3)
-    d_outputs = cotangents({name: value.shape for name, value in found.outputs.items()})
-    assert found.pulled.keys() == {"weight", "x"}
-    for name, gradient in found.pulled.items():
-        pull = batch.edge_pulls[name]
-        assert isinstance(pull, vrt.Rows)
-        d, sums = rng.standard_normal(gradient.shape), []
-        for step in (STEP, -STEP):
-            moved = {**batch.edge_pulls, name: vrt.Rows(pull.table + step * d, pull.index)}
-            outputs = net(replace(batch, edge_pulls=moved))
-            sums.append(sum(float((outputs[n] * given).sum()) for n, given in d_outputs.items()))
-        slope = (sums[0] - sums[1]) / (2 * STEP)
-        assert abs(slope - float((gradient * d).sum())) < 1e-8 * max(1.0, abs(slope))
+class Spelt(vrt.VertexFunction):
+    """A word among others than those of its type's name, above edges of some kinds."""
+
+    def __init__(self, rows: int, below: vrt.VertexFunction | None = None) -> None:
+        super().__init__(state={"h": 2}, inputs={} if below is None else {"of": below})
+        self.table, self.kinds = vrt.Parameter((rows, 2)), vrt.Parameter((3, 2))
+
+    def forward(self) -> None:
+        h = vrt.embed(self.table, self.pull("word"))
+        if self.inputs:
+            kind = self.edge_index("kind", relation="of")
+            h = h + vrt.sum(self.gather_all("of").h + vrt.embed(self.kinds, kind))
+        self.scatter(h=h)
+        self.push("h", h)
+
+
+class TwoVocabularies(vrt.Model):
+    """Two types that pull one name with bounds of their own."""
+
+    def __init__(self) -> None:
+        self.low = Spelt(8)
+        self.high = Spelt(5, self.low)
+
+
+def spelt(word: int) -> GraphBatch:
+    key = "low", "of", "high"
+    pulls = {"low": {"word": np.array([7, 1])}, "high": {"word": np.array([word])}}
+    kinds = {key: {"kind": np.array([0, 2])}}
+    graph = InputGraph.from_types({"low": 2, "high": 1}, {key: [(0, 0), (1, 0)]}, pulls, kinds)
+    return GraphBatch.from_graphs([graph])
+
+
+class Looking(vrt.VertexFunction):
+    """Look up what the edges of two relations have under one name, in tables of two sizes."""
+
+    def __init__(self) -> None:
+        super().__init__(state={"h": 1})
+        self.of_calls, self.of_owns = vrt.Parameter((3, 1)), vrt.Parameter((10, 1))
+
+    def forward(self) -> None:
+        h = self.pull("x", shape=(1,))
+        for relation, table in (("calls", self.of_calls), ("owns", self.of_owns)):
+            kind = self.edge_index("kind", relation=relation)
+            h = h + vrt.sum(self.gather_all(relation).h + vrt.embed(table, kind))
+        self.scatter(h=h)
+        self.push("h", h)
+
+
+def looked_up(*kinds: int) -> GraphBatch:
+    calls, owns = ("v", "calls", "v"), ("v", "owns", "v")
+    edges = {calls: [(0, 1)], owns: [(0, 2), (1, 2)]}
+    values = {calls: {"kind": kinds[:1]}, owns: {"kind": kinds[1:]}}
+    pulls = {"v": {"x": np.zeros((3, 1))}}
+    return GraphBatch.from_graphs([InputGraph.from_types({"v": 3}, edges, pulls, values)])
+
+
+class Summed(vrt.VertexFunction):
+    """Reads the kinds of all edges to its children."""
+
+    def __init__(self) -> None:
+        super().__init__(state={"h": N})
+        self.kinds = vrt.Parameter((KINDS, N))
+
+    def forward(self) -> None:
+        of_edges = vrt.embed(self.kinds, self.edge_index("kind", relation="children"))
+        h = vrt.sum(self.gather_all().h + of_edges, axis="children")
+        self.scatter(h=h)
+        self.push("h", h)
+
+
+def model(**functions: vrt.VertexFunction) -> vrt.Model:
+    """Make a network of functions by the names of their types."""
+    made = vrt.Model()
+    vars(made).update(functions)
+    return made
+
+
+def with_parts(whole: GraphBatch) -> list[GraphBatch]:
+    """Return a batch, and one of some of its graphs in another order."""
+    return [whole, whole.take([2, 0, 2])]
+
+
+POLICIES = [
+    *(Way("cpu", policy=policy) for policy in ("agenda", "serial", "depth")),
+    Way("cpu", engine="persistent", processors=2, threads=4),
+    Way(engine="persistent", processors=2, threads=2),
+]
+ALL = [way for way in EVERYWHERE if way != PERSISTENT]
+ALL += [*POLICIES, Way("cuda", engine="persistent")]
+FEATURES = {
+    # A direction does not wait for the other: the last of four words has three letters, then four
+    # words and their tags.
+    "tagger": Feature(
+        typed.CharTagger, lambda: with_parts(typed.sentences()), ALL, says=("levels: 8",)
+    ),
+    "tied": Feature(lambda: typed.CharTagger(tied=True), typed.sentences, ALL),
+    "up-down": Feature(typed.UpDown, typed.trees, ALL),
+    "summary": Feature(typed.Summarised, typed.chains, ALL),
+    "translator": Feature(  # with dropout
+        typed.Translator,
+        typed.translations,
+        ALL,
+        Way(),
+        ("vertex type decode: reads before of decode, all over of encode",),
+    ),
+    # One vertex has more children than a tile has indices for in shared memory.
+    "a tile of many children": Feature(typed.WideSum, lambda: typed.wide_sum(150), [EVERYWHERE[5]]),
+    "weighed": Feature(by_edges.WeighedDag, lambda: with_parts(by_edges.weighed()), ALL),
+    "relational": Feature(related.RelationalDag, related.relational, ALL),
+    "circuit": Feature(
+        related.Circuit,
+        lambda: with_parts(related.circuits()),
+        ALL,
+        says=(
+            "gate: reads clock of gate, all plain of wire or gate, all inverted of wire",
+            r"gather_all\(\) field=wire.h relation=1 slot=1 : edge float\[5\]",
+        ),
+    ),
+    "ticking": Feature(lambda: related.Circuit(related.TickingGate), related.circuits),
+    "dropping": Feature(lambda: model(node=Dropping()), related.relational, judge=Way()),
+    "slots of edges": Feature(Weighed, tree),
+    "all and one": Feature(AllAndOne, twice_a_child, ON_HOST),
+    "twins": Feature(lambda: model(node=Twins()), twins, ON_HOST),
+    "64 functions": Feature(links, linked, [Way()]),
+    "two vocabularies": Feature(TwoVocabularies, lambda: spelt(4), ON_HOST),
+    "two tables": Feature(
+        lambda: model(v=Looking()), lambda: [looked_up(0, 3, 4), looked_up(2, 7, 9)], ON_HOST
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "way"), rows(FEATURES))
+def test_every_way_agrees(name: str, way: Way) -> None:
+    holds(FEATURES[name], way)
+
+
+def changed(**values: Any) -> GraphBatch:
+    return replace(tree(), edge_pulls={**tree().edge_pulls, **values})
+
+
+WRONG = np.array(tree().edge_pulls["kind"])
+WRONG[0] = KINDS
+
+
+@pytest.mark.parametrize(
+    ("make", "batch", "text"),
+    [
+        (
+            Weighed,
+            changed(kind=WRONG),
+            "'kind' of the edge in '0' of vertex 2 of graph 0 is 3; 0 to 2, the rows",
+        ),
+        (
+            Weighed,
+            changed(kind=WRONG * 1.0),
+            "'kind' is float64 of shape .*reads an integer per edge",
+        ),
+        (Weighed, changed(x=np.ones(len(WRONG))), "reads real numbers of shape .4. per edge"),
+        (
+            Weighed,
+            replace(tree(), edge_pulls={}),
+            "Weighed pulls 'kind' of edges, which the batch does not",
+        ),
+        (TwoVocabularies, spelt(5), "word"),
+    ],
+)
+def test_values_that_do_not_fit(make: Callable[[], Any], batch: GraphBatch, text: str) -> None:
+    with pytest.raises(PullError, match=text):
+        Way().compile(make())(batch)
+
+
+@pytest.mark.parametrize("planned", [False, True])
+@pytest.mark.parametrize(("kinds", "bound"), [((3, 0, 0), "3; 0 to 2"), ((0, 0, 10), "10; 0 to 9")])
+def test_a_number_is_bounded_by_the_table_of_its_own_relation(
+    kinds: tuple[int, ...], bound: str, planned: bool
+) -> None:
+    """Issue 52."""
+    net = Way().compile(model(v=Looking()))
+    plan = net.plan(looked_up(0, 3, 4))
+    for _ in range(2):
+        given = looked_up(2, 7, 9)
+        found = plan({"kind": given.edge_pulls["kind"]})
+        np.testing.assert_array_equal(found["h"], net(given)["h"])
+    wrong = looked_up(*kinds)
+    with pytest.raises(PullError, match=rf"is {bound}, rows"):
+        plan({"kind": wrong.edge_pulls["kind"]}) if planned else net(wrong)
+
+
+def _traced(body: Any) -> None:
+    class Body(Weighed):
+        def forward(self) -> None:
+            body(self)
+            Weighed.forward(self)
+
+    Body().trace()
+
+
+def test_a_slot_has_one_name() -> None:
+    """However its number is written, as `gather` takes it."""
+    found: list[Any] = []
+    _traced(lambda f: found.extend(f.edge("x", N, relation=of) for of in (1, "1", "01")))
+    assert len({value.index for value in found}) == 1
+
+
+class OfVertex(vrt.VertexFunction):
+    def forward(self) -> None:
+        self.scatter(h=self.push("h", vrt.ones(1) * self.pull("weight")))
+
+
+class OfEdge(vrt.VertexFunction):
+    def forward(self) -> None:
+        h = self.gather("before").h * self.edge("weight", relation="before")
+        self.scatter(h=self.push("h", h))
+
+
+@pytest.mark.parametrize(
+    ("traced", "text"),
+    [
+        (lambda f: f.edge("x", N, relation=2), r"\[edge\] slot 2 at .*declares slots 0..1"),
+        (lambda f: f.edge("x", N, relation=None), r"\[edge\] slot None at .*pass the number"),
+        (lambda f: f.edge("x", 3, relation=0), "it was pulled before with shape .3."),
+        (lambda f: f.edge("x", relation="left"), "of a function that stands alone"),
+        (lambda f: f.pull("x", N), "'x' of vertices and of edges"),
+        (
+            lambda _: model(first=OfVertex(state={"h": 1}), second=OfEdge(state={"h": 1})).trace(),
+            "'weight' is of vertices in first, of edges in second",
+        ),
+    ],
+)
+def test_mistakes(traced: Any, text: str) -> None:
+    with pytest.raises(TraceError, match=text):
+        _traced(traced)
+
+
+def test_a_timeline_has_instructions_of_relations() -> None:
+    net, batch = PERSISTENT.compile(related.Circuit()), related.circuits()
+    with net.trace() as timeline:
+        net(batch)
+    assert any(event["name"].startswith("path") for event in timeline.events())
+
+
+def test_json_lines_carry_relations(tmp_path: Path) -> None:
+    file = tmp_path / "circuits.jsonl"
+    vrt.data.write_jsonl(file, related.circuits())
+    agree(related.Circuit, vrt.data.read_jsonl(file, dtype="float64").batch, Way("cpu"))
 
 
 def test_a_shared_parameter_has_one_name() -> None:
-    tied = vrt.compile(typed.CharTagger(tied=True), device="reference")
-    names = set(tied.parameters)
+    names = set(typed.CharTagger(tied=True).parameters())
     assert {"left.w", "left.u", "left.b", "right.b"} <= names
     assert not {"right.w", "right.u"} & names
 
 
-def test_minibatches_keep_types() -> None:
-    whole = typed.sentences()
-    net = Way("cpu").compile(typed.CharTagger())
-    both = net(whole)["logits"]
-    taken = whole.take([2, 0])
-    ends = whole.graph_ptr
-    want = np.concatenate([both[ends[2] : ends[3]], both[ends[0] : ends[1]]])
-    np.testing.assert_array_equal(net(taken)["logits"], want)
-    assert len(taken.of_type("char")) == 13
-
-
-def test_one_schedule_runs_types_side_by_side() -> None:
-    """A direction does not wait for the other: levels are those of one direction."""
-    batch = typed.sentences()
-    run = Way("cpu").model(typed.CharTagger())
-    text = vrt.compile(typed.CharTagger(), device="cpu", threads=1).explain_batch(batch)
-    assert run.function.sites[1].relations == ("spelling", "before")
-    assert "levels: 8" in text  # the last of four words has three letters; four words; their tags
+def test_a_batch_without_edges_has_no_values_of_them() -> None:
+    """What lay in memory before is not read in place of them."""
+    net, count = vrt.compile(Summed(), device="reference"), 5
+    leaf = InputGraph.from_children([[]], {}, {"kind": np.zeros(0, np.int32)})
+    batch = GraphBatch.from_graphs([leaf] * count)
+    for _ in range(4):
+        before = [np.full((1, count), KINDS, np.int32) for _ in range(9)]
+        del before
+        assert not net(batch, outputs=["h"])["h"].any()

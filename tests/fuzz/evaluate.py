@@ -70,11 +70,10 @@ class OracleVertex:
         return found
 
     def slot_edge(self, name: str, slot: int) -> Value:
-        """Return what the edge to the child in a slot pulls, the same for each call."""
+        """Return what the edge in a place (-1: none) pulls, the same for each call."""
         key = name, slot
         if key not in self.pulled_of:
-            there = slot < len(self.slots) and self.slots[slot] >= 0
-            index = int(self.pulls[name].index[self.first_slot + slot]) if there else -1
+            index = int(self.pulls[name].index[self.first_slot + slot]) if slot >= 0 else -1
             self.pulled_of[key] = self._row(name, index)
         return self.pulled_of[key]
 
@@ -108,26 +107,31 @@ class OracleRun:
     """A batch, evaluated.
 
     Args:
-        function: made with the oracle in place of vertexrt.
+        function: made with the oracle in place of vertexrt; or that of each vertex.
         children: of each vertex of the batch, -1 in an empty slot.
         pulls: by name.
         parameters: by name.
         relations: of each slot of each vertex; None where all are of `gather_all()`.
+        named: the parameters by name, where functions have several.
     """
 
     def __init__(
         self,
-        function: oracle.VertexFunction,
+        function: oracle.VertexFunction | Sequence[oracle.VertexFunction],
         children: ChildLists,
         pulls: Mapping[str, PulledRows],
         parameters: Mapping[str, Array],
         relations: Sequence[Sequence[str | None]] | None = None,
+        named: Mapping[str, oracle.Parameter] | None = None,
     ) -> None:
         self.tape = Tape()
         self._pulls = pulls
         self._leaves: dict[str, Value] = {}
-        self._trained = [name for name, p in function.parameters().items() if p.trainable]
-        for name, parameter in function.parameters().items():
+        if isinstance(function, oracle.VertexFunction):
+            named, function = function.parameters(), [function] * len(children)
+        assert named is not None
+        self._trained = [name for name, p in named.items() if p.trainable]
+        for name, parameter in named.items():
             number = exact(np.asarray(parameters[name])[None])
             self._leaves[name] = parameter.leaf = Value(self.tape, number, parameter.shape)
         states: dict[int, dict[str, Value]] = {}
@@ -136,8 +140,8 @@ class OracleRun:
         for v in children_first(children):
             of = relations[v] if relations is not None else ["children"] * len(children[v])
             vertex = OracleVertex(self.tape, v, children[v], of, first_slot[v], states, pulls)
-            function.vertex = oracle.VertexFunction.at = vertex
-            function.forward()  # type: ignore[attr-defined]
+            function[v].vertex = oracle.VertexFunction.at = vertex
+            function[v].forward()  # type: ignore[attr-defined]
             states[v], self._vertices[v] = vertex.scattered, vertex
 
     @property
@@ -148,11 +152,19 @@ class OracleRun:
     @property
     def pushes(self) -> tuple[str, ...]:
         """Return the names of what is pushed."""
-        return tuple(self._vertices[0].pushed)
+        return tuple(dict.fromkeys(n for v in self._vertices.values() for n in v.pushed))
+
+    @property
+    def read(self) -> set[str]:
+        """Return the names of what is pulled, of vertices and of edges."""
+        found = {name for vertex in self._vertices.values() for name in vertex.pulled}
+        return found | {n for vertex in self._vertices.values() for n, _ in vertex.pulled_of}
 
     def push(self, name: str) -> Bounded:
-        """Return a push of all vertices: [V, *shape]."""
-        found = [self._vertices[v].pushed[name].number for v in range(len(self._vertices))]
+        """Return a push of all vertices: [V, *shape]; zeros of those that do not push it."""
+        there = {v: x.pushed[name].number for v, x in self._vertices.items() if name in x.pushed}
+        none = exact(np.zeros(next(iter(there.values())).shape))
+        found = [there.get(v, none) for v in range(len(self._vertices))]
         return Bounded(
             np.concatenate([f.value for f in found]), np.concatenate([f.error for f in found])
         )
@@ -167,6 +179,7 @@ class OracleRun:
             (vertex.pushed[name], np.asarray(gradient[v])[None])
             for name, gradient in d_pushes.items()
             for v, vertex in self._vertices.items()
+            if name in vertex.pushed
         ]
         propagate(self.tape, seeds)
         parameters = {name: _gradient(self._leaves[name])[0] for name in self._trained}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -148,6 +148,7 @@ class VertexFunction:
 
     vertex: Vertex
     at: ClassVar[Vertex]
+    inputs: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(
         self,
@@ -172,16 +173,31 @@ class VertexFunction:
         named = {n: v for n, v in vars(self).items() if n not in ("initial", "vertex")}
         return dict(found for name, value in named.items() for found in visit(name, value))
 
-    def gather(self, slot: int) -> Any:
+    def _sizes(self, relation: int | str) -> Mapping[str, int]:
+        """Return the state of the function that a relation reads."""
+        of = self.inputs.get(str(relation), self)
+        state: Mapping[str, int] = (of[0] if isinstance(of, (list, tuple)) else of).state
+        return state
+
+    def _place(self, slot: int | str) -> int:
+        """Return which edge leads to the child in a slot, or of a relation that has one; -1."""
+        for k, (child, of) in enumerate(zip(self.vertex.slots, self.vertex.relations, strict=True)):
+            if child >= 0 and (of == str(slot) or (of == "children" and k == slot)):
+                return k
+        return -1
+
+    def gather(self, slot: int | str) -> Any:
         """Read the child in a slot; the initial state, or zeros, where it is absent."""
-        slots = self.vertex.slots
-        if slot < len(slots) and slots[slot] >= 0:
-            return SimpleNamespace(**self.vertex.states[slots[slot]])
+        if isinstance(slot, str):
+            self._slots = {slot, *vars(self).get("_slots", ())}
+        at = self._place(slot)
+        if at >= 0:
+            return SimpleNamespace(**self.vertex.states[self.vertex.slots[at]])
         fields = {
             name: lift(self.initial[name])
             if name in self.initial
             else self.vertex.constant(np.zeros((1, size)))
-            for name, size in self.state.items()
+            for name, size in self._sizes(slot).items()
         }
         return SimpleNamespace(**fields)
 
@@ -200,7 +216,8 @@ class VertexFunction:
 
             return Value(none.tape, number, (size,), present, parts, vjp)
 
-        return SimpleNamespace(**{name: stack(name, n) for name, n in self.state.items()})
+        sizes = self._sizes(relation)
+        return SimpleNamespace(**{name: stack(name, n) for name, n in sizes.items()})
 
     def scatter(self, **state: Operand) -> None:
         """Publish the state."""
@@ -208,10 +225,10 @@ class VertexFunction:
             assert lift(value).shape == (self.state[name],), name
             self.vertex.scattered[name] = lift(value)
 
-    def pull(self, name: str, shape: Shape | None = None, dtype: str | None = None) -> Value:
+    def pull(self, name: str, shape: int | Shape | None = None, dtype: str | None = None) -> Value:
         """Read an external value."""
         found = self.vertex.pull(name)
-        assert found.shape == tuple(shape or ()), (name, found.shape, shape)
+        assert found.shape == _shape(shape), (name, found.shape, shape)
         return found
 
     def pull_index(self, name: str) -> Value:
@@ -221,16 +238,16 @@ class VertexFunction:
     def edge(
         self,
         name: str,
-        shape: Shape | None = None,
+        shape: int | Shape | None = None,
         dtype: str | None = None,
         relation: int | str = "children",
     ) -> Value:
         """Read an external value of the edge to each child, or to the one in a slot."""
-        if isinstance(relation, int):
-            found = self.vertex.slot_edge(name, relation)
+        if isinstance(relation, int) or relation in vars(self).get("_slots", ()):
+            found = self.vertex.slot_edge(name, self._place(relation))
         else:
             found = self.vertex.edge(name, relation)
-        assert found.shape == tuple(shape or ()), (name, found.shape, shape)
+        assert found.shape == _shape(shape), (name, found.shape, shape)
         return found
 
     def edge_index(self, name: str, relation: int | str = "children") -> Value:
@@ -251,10 +268,13 @@ class VertexFunction:
         return self.vertex.pushed[name]
 
 
+def _shape(given: int | Shape | None) -> Shape:
+    return (given,) if isinstance(given, int) else tuple(given or ())
+
+
 def full(shape: Any, value: float) -> Value:
     """Return a constant of a shape."""
-    extents = (shape,) if isinstance(shape, int) else tuple(shape)
-    return VertexFunction.at.constant(np.full((1, *extents), value))
+    return VertexFunction.at.constant(np.full((1, *_shape(shape)), value))
 
 
 def block_diagonal(weights: Matrix, x: Operand) -> Value:

@@ -245,8 +245,8 @@ def embed(table: Operand, index: Value) -> Value:
     """Look up a row; zeros where the index is absent."""
     leaf = lift(table)
     count, width = leaf.shape
-    named = np.atleast_1d(index.index if isinstance(index.index, np.ndarray) else whole(index))
-    rows = np.where(named < count, named, -1)
+    named = index.number.value.reshape(-1)  # of a value per child, of each
+    rows = [int(n) if n == int(n) and n < count else -1 for n in named]
 
     def vjp(g: Bounded) -> Sequence[Bounded]:
         whole = exact(np.zeros((1, *leaf.shape)))
