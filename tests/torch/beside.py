@@ -154,9 +154,8 @@ class Steps(torch.nn.Module):
 
     def __init__(self, cell: torch.nn.Module, batch_first: bool) -> None:
         super().__init__()
-        self._modules.update(cell._modules)
         self._parameters.update(cell._parameters)
-        self.kind, self.batch_first = type(cell), batch_first
+        self.names, self.kind, self.batch_first = [*cell._parameters], type(cell), batch_first
 
     def forward(self, x: Any, state: Any = None, resets: Any = None) -> Any:
         packed = isinstance(x, rnn.PackedSequence)
@@ -171,7 +170,8 @@ class Steps(torch.nn.Module):
             given = [each[x.sorted_indices] for each in given]
         if packed and resets is not None:
             resets = resets.split(x.batch_sizes.tolist())
-        states, out, weights = list(given), [], dict(self.named_parameters())
+        states, out = list(given), []
+        weights = {name: getattr(self, name) for name in self.names}
         cell = self.kind(INPUT, SIZE)
         for t, step in enumerate(steps):
             now = [each[: len(step)] for each in states]
