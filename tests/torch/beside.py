@@ -27,7 +27,8 @@ from vertexrt.models.tree_lstm import TreeLSTM  # noqa: E402
 from vertexrt.torch.binding import BoundNetwork  # noqa: E402
 
 rnn = torch.nn.utils.rnn
-INPUT, SIZE = 3, 5
+INPUT, SIZE = 3, 4  # of layers and cells
+WIDTH = 5  # of trees
 ENGINES = ["batched", "persistent"]
 PLACES = ["cpu", *SHIM_AND_GPU]
 COUNTS = {"mean_graphs": "num_graphs", "mean_vertices": "num_vertices", "sum": ""}
@@ -37,14 +38,14 @@ class Node(vrt.VertexFunction):
     """A child-sum Tree-LSTM over words and vectors."""
 
     def __init__(self, dropout: float = 0.0) -> None:
-        super().__init__(state={"h": SIZE, "c": SIZE})
-        self.embedding = vrt.Parameter((7, SIZE), vrt.init.normal(1.0))
-        self.fixed = vrt.Parameter((SIZE,), vrt.init.normal(1.0), trainable=False)
-        self.cell = nn.ChildSumTreeLSTMCell(SIZE, SIZE)
+        super().__init__(state={"h": WIDTH, "c": WIDTH})
+        self.embedding = vrt.Parameter((7, WIDTH), vrt.init.normal(1.0))
+        self.fixed = vrt.Parameter((WIDTH,), vrt.init.normal(1.0), trainable=False)
+        self.cell = nn.ChildSumTreeLSTMCell(WIDTH, WIDTH)
         self.dropout = dropout
 
     def forward(self) -> None:
-        x = vrt.embed(self.embedding, self.pull("word")) + self.pull("x", shape=(SIZE,))
+        x = vrt.embed(self.embedding, self.pull("word")) + self.pull("x", shape=(WIDTH,))
         h, c = self.cell(vrt.random.dropout(x * self.fixed, self.dropout), self.gather_all())
         self.scatter(h=h, c=c)
         self.push("h", h)
@@ -68,7 +69,7 @@ class TreeJudge(torch.nn.Module):
         self, given: Any, outputs: Sequence[str] = ("h", "loss"), **pulls: Any
     ) -> dict[str, Any]:
         batch, cell = getattr(given, "graphs", given), self.cell
-        rows = pulls.get("x", torch.zeros(batch.num_vertices, SIZE, dtype=self.fixed.dtype))
+        rows = pulls.get("x", torch.zeros(batch.num_vertices, WIDTH, dtype=self.fixed.dtype))
         own = batch.pulls["x"]
         if isinstance(own, vrt.Rows):
             rows = rows[torch.from_numpy(own.index.astype(np.int64))]
@@ -99,7 +100,7 @@ def trees(graphs: int = 3) -> vrt.GraphBatch:
         lists: list[list[int]] = [[] for _ in range(n)]
         for child in range(n - 1):
             lists[int(rng.integers(child + 1, n))].append(child)
-        pulls = {"word": rng.integers(0, 7, n), "x": np.zeros((n, SIZE))}
+        pulls = {"word": rng.integers(0, 7, n), "x": np.zeros((n, WIDTH))}
         made.append(vrt.InputGraph.from_children(lists, pulls))
     return vrt.GraphBatch.from_graphs(made)
 
@@ -109,7 +110,7 @@ def shared_rows() -> vrt.GraphBatch:
     batch = trees(3)
     index = (np.arange(batch.num_vertices) % 2).astype(np.int32)
     words = np.zeros(batch.num_vertices, np.int32)
-    return batch.with_pulls({"x": vrt.Rows(np.zeros((2, SIZE)), index), "word": words})
+    return batch.with_pulls({"x": vrt.Rows(np.zeros((2, WIDTH)), index), "word": words})
 
 
 def twins(count: int, word: int) -> vrt.GraphBatch:
@@ -272,7 +273,7 @@ def forest(k: int, leaf: Callable[[Any], Any]) -> tuple[Any, ...]:
     """Return a batch and rows for its vertices, or for some of its tables; or the batch alone."""
     batch = shared_rows().take([0, 1, 2]) if k == 3 else trees(2 + k % 3)
     count = 2 if k == 3 else batch.num_vertices
-    rows = leaf(torch.randn(count, SIZE))
+    rows = leaf(torch.randn(count, WIDTH))
     return (batch,) if k == 4 else (batch, rows.detach() if k == 5 else laid_out(k, rows))
 
 

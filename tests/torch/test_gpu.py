@@ -18,7 +18,7 @@ import vertexrt as vrt  # noqa: E402
 import vertexrt.torch as vt  # noqa: E402
 from tests.devices import SHIM_AND_GPU, gpu, require  # noqa: E402
 from tests.torch.beside import (  # noqa: E402
-    SIZE,
+    WIDTH,
     Node,
     TreeJudge,
     flat,
@@ -70,7 +70,7 @@ def test_tensors_of_a_batch_move_as_training_loops_move_them() -> None:
 @gpu
 def test_streams_wait_for_each_other() -> None:
     mine, batch = module()[0], trees(4)
-    x = torch.randn(batch.num_vertices, SIZE, device="cuda")
+    x = torch.randn(batch.num_vertices, WIDTH, device="cuda")
     expected = mine(batch, x=x)["h"]
     side, slow = torch.cuda.Stream(), torch.randn(4096, 4096, device="cuda")
     for _ in range(20):
@@ -90,7 +90,7 @@ def test_passes_on_streams_in_turn() -> None:
     """Each is on the stream of its caller, and after those before it; steps are on another."""
     mine, batch, more = module()[0], trees(4), trees(7)
     streams = [torch.cuda.default_stream(), torch.cuda.Stream(), torch.cuda.Stream()]
-    inputs = [torch.randn(b.num_vertices, SIZE, device="cuda") for b in (batch, more)]
+    inputs = [torch.randn(b.num_vertices, WIDTH, device="cuda") for b in (batch, more)]
     expected = [mine(b, x=x)["h"].clone() for b, x in zip((batch, more), inputs, strict=True)]
     torch.cuda.synchronize()
     for _ in range(20):
@@ -161,7 +161,7 @@ def test_weights_that_do_not_fit_on_chip() -> None:
 def main() -> None:
     """Call a module while a CUDA graph is captured, print how it is refused, and call it again."""
     mine, batch = module()[0], trees(4)
-    x = torch.randn(batch.num_vertices, SIZE, device="cuda")
+    x = torch.randn(batch.num_vertices, WIDTH, device="cuda")
     expected = mine(batch, x=x)["h"]
     try:
         with torch.cuda.graph(torch.cuda.CUDAGraph()):

@@ -24,6 +24,7 @@ from tests.torch.beside import (  # noqa: E402
     INPUT,
     PLACES,
     SIZE,
+    WIDTH,
     Node,
     Side,
     cell_pair,
@@ -309,12 +310,12 @@ def test_a_way_back_that_is_older_than_a_kind(place: str, monkeypatch: pytest.Mo
     mine, _ = sides_at("module", place, "batched", monkeypatch)
 
     def batch(*index: int) -> vrt.GraphBatch:
-        rows = vrt.Rows(np.zeros((4, SIZE)), np.array(index))
+        rows = vrt.Rows(np.zeros((4, WIDTH)), np.array(index))
         graph = vrt.InputGraph.chain(len(index), {"word": [0] * len(index), "x": rows})
         return vrt.GraphBatch.from_graphs([graph])
 
     like = mine.module.fixed
-    x = torch.randn(4, SIZE, device=like.device, dtype=like.dtype, requires_grad=True)
+    x = torch.randn(4, WIDTH, device=like.device, dtype=like.dtype, requires_grad=True)
     old = mine.module(batch(-1, -1), x=x)["h"]
     mine.module(batch(0, -1, 2), x=x)
     old.square().sum().backward()

@@ -21,7 +21,7 @@ import vertexrt.torch as vt  # noqa: E402
 from tests.torch.beside import (  # noqa: E402
     COUNTS,
     ENGINES,
-    SIZE,
+    WIDTH,
     compile_again,
     same,
     tree_pair,
@@ -35,7 +35,7 @@ from vertexrt.torch import passes  # noqa: E402
 
 def drawn(batch: vrt.GraphBatch, dtype: Any = torch.float64) -> Any:
     torch.manual_seed(0)
-    return torch.randn(batch.num_vertices, SIZE, dtype=dtype, requires_grad=True)
+    return torch.randn(batch.num_vertices, WIDTH, dtype=dtype, requires_grad=True)
 
 
 def test_parameters_are_those_of_the_network() -> None:
@@ -91,7 +91,7 @@ def test_autocast_computes_in_float32() -> None:
     mine, batch = tree_pair()[0].float(), trees()
     x = drawn(batch, torch.float32)
     wanted = mine(batch, x=x)["h"]
-    layer = torch.nn.Linear(SIZE, SIZE)
+    layer = torch.nn.Linear(WIDTH, WIDTH)
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(mine(batch, x=x)["h"], wanted)
         below = layer(x)
@@ -137,9 +137,9 @@ class Outer(torch.nn.Module):
     def __init__(self, inside: Any) -> None:
         super().__init__()
         torch.manual_seed(1)
-        self.before = torch.nn.Linear(3, SIZE).double()
+        self.before = torch.nn.Linear(3, WIDTH).double()
         self.inside = inside
-        self.after = torch.nn.Linear(SIZE, 2).double()
+        self.after = torch.nn.Linear(WIDTH, 2).double()
 
     def forward(self, batch: vt.BatchTensors, x: Any) -> Any:
         h = self.inside(batch, outputs=["h"], x=self.before(x))["h"]
@@ -203,10 +203,10 @@ class Pool(vrt.VertexFunction):
     """A mean over children: it has no parameters."""
 
     def __init__(self) -> None:
-        super().__init__(state={"h": SIZE})
+        super().__init__(state={"h": WIDTH})
 
     def forward(self) -> None:
-        h = self.pull("x", shape=(SIZE,)) + vrt.mean(self.gather_all().h)
+        h = self.pull("x", shape=(WIDTH,)) + vrt.mean(self.gather_all().h)
         self.scatter(h=h)
         self.push("h", h)
         self.push("loss", vrt.sum(h * h))
@@ -240,5 +240,5 @@ def test_no_parameters() -> None:
         torch.testing.assert_close(by_h, by_loss)
     assert not mine.state_dict()
     assert not list(mine.parameters())
-    cell = vt.Recurrent(Decay(), SIZE, {"h": SIZE}).double()
-    assert torch.equal(cell(torch.ones(2, 1, SIZE).double())[0][1], torch.full((1, SIZE), 1.5))
+    cell = vt.Recurrent(Decay(), WIDTH, {"h": WIDTH}).double()
+    assert torch.equal(cell(torch.ones(2, 1, WIDTH).double())[0][1], torch.full((1, WIDTH), 1.5))

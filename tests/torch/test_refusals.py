@@ -19,6 +19,7 @@ import vertexrt.torch as vt  # noqa: E402
 from tests.torch.beside import (  # noqa: E402
     INPUT,
     SIZE,
+    WIDTH,
     Leaky,  # noqa: F401 - mistakes name it, as below
     Node,  # noqa: F401
     layer_pair,
@@ -40,7 +41,7 @@ def of_layer(kind: str) -> tuple[Any, Any, Any, Any]:
 
 def of_module(outputs: str) -> tuple[Any, Any, Any, Any]:
     module = tree_pair()[0]
-    x = torch.ones(TREES.num_vertices, SIZE).double().requires_grad_()
+    x = torch.ones(TREES.num_vertices, WIDTH).double().requires_grad_()
     ask = (
         (lambda y: module.loss(TREES, x=y))
         if outputs == "loss"
@@ -198,10 +199,10 @@ class NoLoss(vrt.VertexFunction):
 
     def __init__(self) -> None:
         super().__init__(state={})
-        self.fixed = vrt.Parameter((SIZE,))
+        self.fixed = vrt.Parameter((WIDTH,))
 
     def forward(self) -> None:
-        self.push("x", self.pull("x", shape=(SIZE,)) * self.fixed)
+        self.push("x", self.pull("x", shape=(WIDTH,)) * self.fixed)
 
 
 class Named(NoLoss):
@@ -209,10 +210,10 @@ class Named(NoLoss):
 
     def __init__(self) -> None:
         super().__init__()
-        self.type = vrt.Parameter((SIZE,))
+        self.type = vrt.Parameter((WIDTH,))
 
     def forward(self) -> None:
-        self.push("typed", self.type * self.pull("x", shape=(SIZE,)))
+        self.push("typed", self.type * self.pull("x", shape=(WIDTH,)))
 
 
 def cpu(function: Any) -> Any:
@@ -241,10 +242,10 @@ MISTAKES = {
     "gru.to('meta')(x)": "parameters on meta; on a CPU or a GPU; load them",
     "without(gru, 'weight_ih_l0')(x)": "no parameter weight_ih_l0; all of the network; set it",
     "without(gru, 'weight_hh_l0')(x)": "no parameter weight_hh_l0; all of the network; set it",
-    "with_weight(gru, torch.zeros(15, 5).double())": (
+    "with_weight(gru, torch.zeros(12, 4).double())": (
         r"weight_hh is torch.float64 .* on cpu; torch.float32"
     ),
-    "with_weight(gru, torch.zeros(1, 5))": r"weight_hh is torch.float32 \[1, 5\] on cpu; .*, 5\]",
+    "with_weight(gru, torch.zeros(1, 4))": r"weight_hh is torch.float32 \[1, 4\] on cpu; .*, 4\]",
     "lstm(x, (h,))": "RuntimeError: lstm expects two hidden states",
     "lstm(x, ())": "RuntimeError: lstm expects two hidden states",
     "lstm(x, (h, h, h))": "RuntimeError: lstm expects two hidden states",
@@ -266,7 +267,7 @@ MISTAKES = {
     "cell(x, h[0])": r"1 states; those of h, c",
     "cell(x[:, 0])": r"x of shape \[5, 3\]",
     "cell(x, None, torch.zeros(5, 2))": r"bool of shape \[5, 2\]",
-    "cell(x, (torch.zeros(3, 5),) * 2)": r"h of shape \[3, 5\]; \[2, 5\]",
+    "cell(x, (torch.zeros(3, 4),) * 2)": r"h of shape \[3, 4\]; \[2, 4\]",
     "cell(packed(2, 1))": "4 steps; 3, as batch_sizes say",
     # of a module
     "vt.Module(Node())": "a Node; a network; write Module",
