@@ -299,7 +299,6 @@ def of_layer(kind: str, number: int = 1, states: int = 1, **options: Any) -> Sub
 SUBJECTS = {
     "LSTM": of_layer("LSTM", states=2),
     "GRU": of_layer("GRU"),
-    "RNN": of_layer("RNN"),
     "stack": of_layer("LSTM", 4, 2, num_layers=2, bidirectional=True),
     "cell": Subject(lambda: cell_pair("GRUCell"), with_resets, lambda m, *a: m(*a), "weight_hh"),
     "module": Subject(tree_pair, forest, outputs_of, "cell.weight_fh"),

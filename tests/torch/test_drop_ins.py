@@ -434,9 +434,9 @@ def group(tmp_path: Path) -> Iterator[None]:
 class Around(nn.Module):
     """A model with another module inside."""
 
-    def __init__(self, side: Side) -> None:
+    def __init__(self, inside: Any) -> None:
         super().__init__()
-        self.inside, self.ask = side.module, side.subject.ask
+        self.inside = inside
         torch.manual_seed(5)
         self.before = nn.Linear(INPUT, INPUT, dtype=torch.float64)
 
@@ -487,7 +487,7 @@ def test_what_is_around_a_layer(around: str) -> None:
     found = []
     torch.compiler.reset()
     for k, layer in enumerate(layer_pair("LSTM", num_layers=2)):
-        model = Around(Side(layer, SUBJECTS["LSTM"]))
+        model = Around(layer)
         whole: Any = AROUND[around](model) if k == 0 else model
         owner = whole if isinstance(whole, nn.Module) else model
         steps, losses = torch.optim.SGD(owner.parameters(), lr=0.1), []
