@@ -248,7 +248,7 @@ def laid_out(k: int, x: Any) -> Any:
         return torch.stack([x, x + 1.0], -1)[..., 0]
     if k == 8:
         return torch.cat([x.flatten()[:1], x.flatten()])[1:].view_as(x)
-    return torch._neg_view(-x) if k == 9 else x
+    return torch.complex(x, -x).conj().imag if k == 9 else x
 
 
 def sequences(k: int, leaf: Callable[[Any], Any], number: int, states: int) -> tuple[Any, ...]:

@@ -22,7 +22,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from torch import nn  # noqa: E402
+from torch import cuda, nn  # noqa: E402
 from torch.nn.utils import parametrizations, parametrize, prune  # noqa: E402
 
 import vertexrt.torch as vt  # noqa: E402
@@ -550,7 +550,7 @@ def test_a_gpu_gets_a_network_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Non
         return layer.binding.network.executor
 
     put_row(monkeypatch, "cuda", module_of("cpu"), compile_for)
-    monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
+    monkeypatch.setattr(cuda, "device", lambda _: contextlib.nullcontext())
     assert layer.source.network(torch.float32, torch.device("cpu")).device == "cpu"
     assert not asked  # the one there is
     layer.source.network(torch.float32, torch.device("cuda", 0))
