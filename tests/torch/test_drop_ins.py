@@ -257,8 +257,9 @@ def through_a_queue(module: Any, _: str) -> Any:
 
 def turned_in_place(module: Any, name: str) -> Any:
     p = weight(module, name)
-    p.data = p.data[:SIZE].T.repeat(len(p) // SIZE, 1)
-    square = p.data[:SIZE]
+    size = p.shape[1]
+    p.data = p.data[:size].T.repeat(len(p) // size, 1)
+    square = p.data[:size]
     square.copy_(square.T.clone())
     return module
 

@@ -151,12 +151,11 @@ def test_sparse_gradients_in_turn_with_whole_ones(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine, judge = sides_at("loss", place, "batched", monkeypatch)
-    for k in (0, 1, 0, 3, 0):
-        mine.module.sparse = not mine.module.sparse
-        found, wanted = ([total(side(k)[0]), side] for side in (mine, judge))
-        a, b = (side.gradients(3.0 * number, []) for number, side in (found, wanted))
-        assert mine.module.embedding.grad.is_sparse == mine.module.sparse
-        same(a, b)
+    assert not mine.module.sparse, "the default"
+    for k, sparse in ((0, False), (1, True), (0, True), (3, False), (0, True)):
+        mine.module.sparse = sparse
+        same(*[side.gradients(3.0 * total(side(k)[0]), []) for side in (mine, judge)])
+        assert mine.module.embedding.grad.is_sparse == sparse
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -332,3 +331,23 @@ def test_large_layouts_and_new_ones_are_not_kept() -> None:
     ]
     assert found[0][1] is found[0][2], "which came again"
     assert found[1][1] is not found[1][2]
+
+
+@pytest.mark.parametrize(
+    ("layers", "directions", "with_resets"),
+    [(1, 1, False), (1, 1, True), (1, 2, False), (2, 1, False), (3, 2, False)],
+)
+def test_sequences_are_graphs(layers: int, directions: int, with_resets: bool) -> None:
+    """Results say how steps follow each other; this says where graphs begin, which resets do."""
+    counts, cuts = np.array([4, 3, 3, 1, 1]), np.zeros(12, np.bool_)  # lengths 5, 3, 3 and 1
+    begins, kinds = [0, 5, 8, 11, 12], layers * directions
+    if with_resets:
+        cuts[[5, 9]] = True  # the second step of the second sequence, the third one of the third
+        begins = [0, 5, 6, 8, 10, 11, 12]
+    marks = np.packbits(cuts).tobytes() if with_resets else b""
+    layout = ChainLayout(counts.tobytes(), marks, (("h", 2),), True, layers, directions)
+    graphs = chains_of(layout, 12).graphs
+    checked = vrt.GraphBatch(
+        graphs.graph_ptr, graphs.child_ptr, graphs.child, graphs.pulls, graphs.types
+    )
+    assert checked.graph_ptr.tolist() == [kinds * v for v in begins]
