@@ -1,15 +1,20 @@
-"""The recurrent layers beside PyTorch's own: one table of what is done to a layer, run on both.
+"""Layers and modules beside PyTorch's own: what is drawn of options, and what is done to them.
 
-Each row takes a layer of either kind and returns what is used then. Both have the same results,
-gradients, parameters after steps, and state dicts.
+The layers of `vertexrt.torch` are run on forms of input that are drawn, and so are cells of one's
+own. A table of uses takes a module of either kind and returns what is used then; both have the same
+results, gradients, parameters after steps, and state dicts.
 """
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 import pickle
+import random
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +22,123 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
-from torch import nn  # noqa: E402
-from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+from torch import cuda, nn  # noqa: E402
 from torch.nn.utils import parametrizations, parametrize, prune  # noqa: E402
 
 import vertexrt.torch as vt  # noqa: E402
-from vertexrt.errors import UsageError  # noqa: E402
+from tests.device_rows import put_row  # noqa: E402
+from tests.torch.beside import (  # noqa: E402
+    CELLS,
+    INPUT,
+    SIZE,
+    SUBJECTS,
+    Side,
+    cell_pair,
+    flat,
+    layer_pair,
+    rnn,
+    same,
+    total,
+)
+from vertexrt.engine.devices import module_of  # noqa: E402
 
-INPUT, H, STEPS, COUNT = 3, 4, 5, 2
 KINDS = ("LSTM", "GRU", "RNN")
-LAYERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "lstm": ("LSTM", {}),
-    "lstm-projected": ("LSTM", {"proj_size": 2, "bidirectional": True, "num_layers": 2}),
-    "lstm-batch-first": ("LSTM", {"batch_first": True, "num_layers": 2, "bias": False}),
-    "gru": ("GRU", {}),
-    "gru-both-ways": ("GRU", {"bidirectional": True, "num_layers": 2, "dropout": 1.0}),
-    "rnn": ("RNN", {"batch_first": True}),
-    "rnn-relu": ("RNN", {"nonlinearity": "relu", "bias": False, "bidirectional": True}),
-}
+FORMS = ("whole", "one", "packed", "sorted", "spread", "none")
+
+
+def drawn(kind: str, seed: int) -> tuple[dict[str, Any], str, bool, bool]:
+    """Draw options of a layer, the form of its input, if it gets states, and if it trains.
+
+    All is drawn so that nothing is random in a result: what drops out drops out whole, or not.
+    """
+    rng = random.Random(f"{kind} {seed}")
+    form, training = FORMS[seed % len(FORMS)], rng.random() < 0.5
+    options: dict[str, Any] = {"batch_first": rng.random() < 0.5}
+    if kind not in CELLS:
+        options |= {"bias": rng.random() < 0.7, "bidirectional": rng.random() < 0.5}
+        options["num_layers"] = rng.choice((1, 1, 2, 3))
+        if options["num_layers"] > 1:
+            options["dropout"] = rng.choice((0.0, 1.0 if training else 0.5))
+    if kind == "LSTM":
+        options["proj_size"] = rng.choice((0, 2))
+    if kind == "RNN":
+        options["nonlinearity"] = rng.choice(("tanh", "relu"))
+    return options, form, rng.random() < 0.6, training
+
+
+def input_of(form: str, batch_first: bool) -> tuple[Any, int]:
+    """Return steps in a form, and how many sequences these are; 0 for one without a batch."""
+    if form in ("packed", "sorted"):
+        steps = [torch.randn(n, INPUT).double() for n in (5, 5, 2)]
+        several = steps if form == "sorted" else [steps[2], *steps[:2]]
+        packed = rnn.pack_sequence(several, enforce_sorted=form == "sorted")
+        return packed._replace(data=packed.data.requires_grad_()), 3
+    count = 0 if form == "none" else 3
+    x = torch.randn(5, count, 2 * INPUT).double()
+    x = x[..., ::2] if form == "spread" else x[..., :INPUT].contiguous()
+    if form == "one":
+        return x[:, 0].detach().requires_grad_(), 0
+    return (x.transpose(0, 1) if batch_first else x).detach().requires_grad_(), count
+
+
+def states_of(kind: str, options: dict[str, Any], form: str, count: int) -> Any:
+    """Return states to begin with, some of which are views."""
+    number = options.get("num_layers", 1) * (1 + options.get("bidirectional", False))
+    shape = (count,) if kind in CELLS else (number,) if form == "one" else (number, count)
+    sizes = [options.get("proj_size") or SIZE, *[SIZE] * kind.startswith("LSTM")]
+    wide = [torch.randn(*shape, 2 * size).double()[..., ::2] for size in sizes]
+    made = [each.detach().requires_grad_() for each in wide]
+    return tuple(made) if len(made) > 1 else made[0]
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("kind", [*KINDS, *CELLS])
+def test_results_and_gradients_are_theirs(kind: str, seed: int) -> None:
+    options, form, with_states, training = drawn(kind, seed)
+    if kind in CELLS and form in ("one", "none"):
+        form = "whole"
+    pair = (cell_pair if kind in CELLS else layer_pair)(kind, **options)
+    torch.manual_seed(seed)
+    x, count = input_of(form, options["batch_first"])
+    given = [x]
+    if with_states:
+        given.append(states_of(kind, options, form, count))
+    if kind in CELLS and seed % 2:  # resets, without states and with them
+        steps = x.data.shape[:-1] if form in ("packed", "sorted") else x.shape[:-1]
+        given = [x, given[1] if with_states else None, torch.rand(steps) < 0.3]
+    leaves = [*flat(x), *(flat(given[1]) if with_states else [])]
+    found = []
+    for layer in pair:
+        layer.train(training)
+        results = flat(layer(*given))
+        wanted = [*leaves, *layer.parameters()]
+        torch.manual_seed(seed)
+        several = [torch.randn(2, *each.shape).double() for each in results]
+        grads = torch.autograd.grad(
+            results, wanted, several, is_grads_batched=True, create_graph=seed % 2 == 1
+        )
+        found.append([*results, *grads, *layer.state_dict().values()])
+        whole = layer(*given)[0]
+        if isinstance(whole, rnn.PackedSequence):
+            found[-1] += [*whole[1:]]
+    same(*found)
+    mine, judge = pair
+    assert list(mine.state_dict()) == list(judge.state_dict())
+    if kind in KINDS:
+        assert isinstance(mine, type(judge))
+        assert repr(mine) == repr(judge)
+
+
+def test_jacobians_of_all_at_once() -> None:
+    mine, judge = layer_pair("LSTM", proj_size=2, bidirectional=True, num_layers=2)
+    x = torch.randn(4, 2, INPUT).double().requires_grad_()
+    jacobian = torch.autograd.functional.jacobian
+    same(*[[jacobian(lambda y, m=m: m(y)[0].sum(0), x, vectorize=True)] for m in (mine, judge)])
+    assert torch.autograd.gradcheck(lambda y: mine(y)[0], x, check_batched_grad=True)
+
+
+# What is done to a module: it takes one of either kind and the name of a weight, and returns the
+# module that is used then.
 
 
 class Twice(nn.Module):
@@ -44,13 +148,6 @@ class Twice(nn.Module):
         return 2.0 * x
 
 
-class Turned(nn.Module):
-    """A parametrisation that is a view of what it takes."""
-
-    def forward(self, x: Any) -> Any:
-        return x.T
-
-
 class Same(nn.Module):
     """A parametrisation that changes nothing."""
 
@@ -58,337 +155,269 @@ class Same(nn.Module):
         return x
 
 
-def made(kind: str, ours: bool, given: dict[str, Any]) -> Any:
-    torch.manual_seed(0)
-    return getattr(vt if ours else nn, kind)(INPUT, H, dtype=torch.float64, **given)
+def part(module: Any, name: str) -> tuple[Any, str]:
+    """Return where a parameter is registered, and its name there."""
+    inside, _, last = name.rpartition(".")
+    return module.get_submodule(inside), last
 
 
-def pair(row: str) -> tuple[Any, Any]:
-    """Return a layer of each kind, with the same numbers."""
-    kind, given = LAYERS[row]
-    return made(kind, True, given), made(kind, False, given)
+def weight(module: Any, name: str) -> Any:
+    inside, last = part(module, name)
+    return getattr(inside, last)
 
 
-def inputs(packed: bool = False, grad: bool = False) -> Any:
-    torch.manual_seed(1)
-    if packed:
-        steps = [torch.randn(n, INPUT, dtype=torch.float64) for n in (2, STEPS, 3)]
-        return nn.utils.rnn.pack_sequence(steps, enforce_sorted=False)
-    return torch.randn(STEPS, COUNT, INPUT, dtype=torch.float64, requires_grad=grad)
+def parametrized(module: Any, name: str, how: Any = Twice) -> Any:
+    parametrize.register_parametrization(*part(module, name), how())
+    return module
 
 
-def states(row: str, count: int) -> Any:
-    """Return states to begin with."""
-    kind, given = LAYERS[row]
-    number = given.get("num_layers", 1) * (2 if given.get("bidirectional") else 1)
-    torch.manual_seed(2)
-    sizes = [given.get("proj_size", H), H] if kind == "LSTM" else [H]
-    found = [
-        torch.randn(number, count, size, dtype=torch.float64, requires_grad=True) for size in sizes
-    ]
-    return tuple(found) if kind == "LSTM" else found[0]
+def by_a_tool(tool: Callable[..., Any], *more: Any) -> Callable[[Any, str], Any]:
+    """Return the use of a tool of PyTorch that takes a module, a name and more."""
 
-
-def flat(found: Any) -> list[Any]:
-    """Return the real tensors of a result."""
-    if isinstance(found, nn.utils.rnn.PackedSequence):
-        return [found.data]
-    return [x for each in found for x in flat(each)] if isinstance(found, tuple) else [found]
-
-
-def total(found: Any) -> Any:
-    """Return a number that depends on all of a result, and on where each number is."""
-    return sum((x * torch.linspace(1.0, 2.0, x.numel()).view_as(x)).sum() for x in flat(found))
-
-
-def same(mine: Any, theirs: Any) -> None:
-    """Compare what is given and returned, in order."""
-    assert len(mine) == len(theirs)
-    for a, b in zip(mine, theirs, strict=True):
-        assert (a is None) == (b is None)
-        if b is not None:
-            assert a.dtype == b.dtype
-            bound = 1e-12 if b.dtype == torch.float64 else 1e-5
-            torch.testing.assert_close(a.to_dense(), b.to_dense(), rtol=0.0, atol=bound)
-
-
-@pytest.mark.parametrize("with_states", [False, True])
-@pytest.mark.parametrize("form", ["whole", "one", "packed"])
-@pytest.mark.parametrize("row", LAYERS)
-def test_values_and_gradients(row: str, form: str, with_states: bool) -> None:
-    found = []
-    for layer in pair(row):
-        x: Any = inputs(form == "packed")
-        if form == "packed":
-            x = x._replace(data=x.data.requires_grad_())
-        else:
-            x = (x[:, 0] if form == "one" else x).detach().requires_grad_()
-        count = 3 if form == "packed" else STEPS if layer.batch_first else COUNT
-        hx = states(row, count) if with_states else None
-        wanted = [*flat(x), *layer.parameters(), *(flat(hx) if with_states else [])]
-        if form == "one" and with_states:
-            hx = tuple(h[:, 0] for h in hx) if isinstance(hx, tuple) else hx[:, 0]
-        out = layer(x, hx)
-        found.append([*flat(out), *torch.autograd.grad(total(out), wanted)])
-    same(*found)
-
-
-# What is done to a layer: it takes one of either kind, and returns the one that is used then.
-
-
-def parametrized(how: Any, name: str = "weight_hh_l0") -> Callable[[Any], Any]:
-    def change(layer: Any) -> Any:
-        parametrize.register_parametrization(layer, name, how())
-        return layer
+    def change(module: Any, name: str) -> Any:
+        torch.manual_seed(3)
+        tool(*part(module, name), *more)
+        return module.eval()  # `spectral_norm` changes in training
 
     return change
 
 
-def spectral(layer: Any) -> Any:
-    torch.manual_seed(3)
-    return parametrizations.spectral_norm(layer, "weight_hh_l0").eval()
+def parametrized_and_back(module: Any, name: str) -> Any:
+    parametrizations.weight_norm(*part(module, name))
+    parametrize.remove_parametrizations(*part(module, name))
+    return module
 
 
-def weight_norm(layer: Any) -> Any:
-    return parametrizations.weight_norm(layer, "weight_ih_l0")
-
-
-def old_weight_norm(layer: Any) -> Any:
-    return nn.utils.weight_norm(layer, "weight_hh_l0")
-
-
-def pruned(layer: Any) -> Any:
-    return prune.l1_unstructured(layer, "weight_hh_l0", 0.4)
-
-
-def pruned_for_good(layer: Any) -> Any:
-    return prune.remove(pruned(layer), "weight_hh_l0")
-
-
-def parametrized_and_back(layer: Any) -> Any:
-    weight_norm(layer)
-    return parametrize.remove_parametrizations(layer, "weight_ih_l0")
-
-
-def pickled(layer: Any) -> Any:
-    return pickle.loads(pickle.dumps(layer))
-
-
-def saved(layer: Any) -> Any:
+def saved(module: Any, _: str) -> Any:
     file = io.BytesIO()
-    torch.save(layer, file)
+    torch.save(module, file)
     file.seek(0)
     return torch.load(file, weights_only=False)
 
 
-def empty(layer: Any) -> Any:
-    """Return a layer like one that has no memory yet."""
-    return type(layer)(INPUT, H, layer.num_layers, device="meta", dtype=torch.float64)
+def empty(module: Any) -> Any:
+    """Return a module like one that has no memory yet."""
+    if isinstance(module, nn.RNNBase):
+        return type(module)(INPUT, SIZE, device="meta", dtype=torch.float64)
+    return copy.deepcopy(module).to("meta")
 
 
-def one_by_one(layer: Any) -> Any:
-    other = empty(layer)
-    for name, p in layer.state_dict().items():
-        setattr(other, name, nn.Parameter(p.clone()))
+def one_by_one(how: str, dtype: Any = torch.float64) -> Callable[[Any, str], Any]:
+    """Return a use that sets all parameters, in a module without memory, or of another dtype."""
+
+    def change(module: Any, _: str) -> Any:
+        other = module if dtype == torch.float32 else empty(module)
+        for name, p in list(module.named_parameters()):
+            inside, last = part(other, name)
+            new = nn.Parameter(p.detach().to(dtype, copy=True), p.requires_grad)
+            if how == "set":
+                setattr(inside, last, new)
+            elif how == "inside":
+                inside._parameters[last] = new
+            else:
+                other.load_state_dict({name: new}, strict=False, assign=True)
+        return other
+
+    return change
+
+
+def made_real(module: Any, _: str) -> Any:
+    other = empty(module).to_empty(device="cpu")
+    other.load_state_dict(module.state_dict())
     return other
 
 
-def one_by_one_inside(layer: Any) -> Any:
-    other = empty(layer)
-    for name, p in layer.state_dict().items():
-        other._parameters[name] = nn.Parameter(p.clone())
-    return other
+def shared(module: Any, _: str = "") -> Any:
+    module.share_memory()
+    assert all(p.is_shared() for p in module.parameters())
+    return module
 
 
-def assigned_one_by_one(layer: Any) -> Any:
-    other = empty(layer)
-    for name, p in layer.state_dict().items():
-        other.load_state_dict({name: p.clone()}, strict=False, assign=True)
-    return other
+def shared_and_moved(module: Any, _: str) -> Any:
+    shared(module).to("cpu").load_state_dict(module.state_dict())
+    return shared(module)
 
 
-def made_real(layer: Any) -> Any:
-    other = empty(layer).to_empty(device="cpu")
-    other.load_state_dict(layer.state_dict())
-    return other
-
-
-def other_dtype_one_by_one(layer: Any) -> Any:
-    layer(inputs())
-    for name, p in list(layer.named_parameters()):
-        setattr(layer, name, nn.Parameter(p.detach().float()))
-    return layer
-
-
-def shared(layer: Any) -> Any:
-    layer.share_memory()
-    assert all(p.is_shared() for p in layer.parameters())
-    return layer
-
-
-def shared_and_moved(layer: Any) -> Any:
-    shared(layer).to("cpu").load_state_dict(layer.state_dict())
-    assert all(p.is_shared() for p in layer.parameters())
-    return layer
-
-
-def shared_and_pickled(layer: Any) -> Any:
-    """As a process that is spawned gets it."""
-    from multiprocessing.reduction import ForkingPickler
-
-    other = pickle.loads(bytes(ForkingPickler.dumps(layer)))
+def spawned(module: Any, _: str) -> Any:
+    """Return a module as a process that is spawned gets it: it sees what happens to the first."""
+    other = pickle.loads(bytes(ForkingPickler.dumps(module)))
     with torch.no_grad():
-        for p in layer.parameters():
+        for p in module.parameters():
             p.mul_(0.5)
-    same(list(other.parameters()), list(layer.parameters()))
+    same(list(other.parameters()), list(module.parameters()))
     return other
 
 
-def through_a_queue(layer: Any) -> Any:
+def through_a_queue(module: Any, _: str) -> Any:
     queue = torch.multiprocessing.SimpleQueue()
-    queue.put(layer.state_dict())
-    layer.held = queue.get()
-    return layer
+    queue.put(module.state_dict())
+    module.held = queue.get()
+    return module
 
 
-def turned_in_place(layer: Any) -> Any:
-    layer.weight_hh_l0.data = layer.weight_hh_l0.data[:H].T.repeat(len(layer.weight_hh_l0) // H, 1)
-    square = layer.weight_hh_l0.data[:H]
+def turned_in_place(module: Any, name: str) -> Any:
+    p = weight(module, name)
+    size = p.shape[1]
+    p.data = p.data[:size].T.repeat(len(p) // size, 1)
+    square = p.data[:size]
     square.copy_(square.T.clone())
-    return layer
+    return module
 
 
-def exchanged(layer: Any) -> Any:
-    a, b = layer.bias_ih_l0, layer.bias_hh_l0
+def exchanged(module: Any, name: str) -> Any:
+    a, b = (weight(module, name.replace("weight_hh", each)) for each in ("bias_ih", "bias_hh"))
     a.data, b.data = b.data, a.data
     a.data.mul_(2.0)
-    return layer
+    return module
 
 
-def exchanged_and_moved(layer: Any) -> Any:
-    return exchanged(layer).to("cpu")
+def tied(module: Any, name: str) -> Any:
+    bias = name.replace("weight", "bias")
+    setattr(module, bias, getattr(module, bias.replace("hh", "ih")))
+    return module.to("cpu")
 
 
-def tied(layer: Any) -> Any:
-    layer.bias_hh_l0 = layer.bias_ih_l0
-    return layer.to("cpu")
+def from_a_vector(module: Any, _: str) -> Any:
+    vector = nn.utils.parameters_to_vector(module.parameters()).detach().flip(0)
+    nn.utils.vector_to_parameters(vector, module.parameters())
+    return module
 
 
-def from_a_vector(layer: Any) -> Any:
-    vector = nn.utils.parameters_to_vector(layer.parameters()).detach().flip(0)
-    nn.utils.vector_to_parameters(vector, layer.parameters())
-    return layer
-
-
-def other_dtype_inside(layer: Any) -> Any:
-    for name, p in list(layer.named_parameters()):
-        layer._parameters[name] = nn.Parameter(p.detach().float())
-    return layer
-
-
-def swapped(layer: Any) -> Any:
+def swapped(module: Any, _: str) -> Any:
     torch.__future__.set_swap_module_params_on_conversion(True)
     try:
-        return layer.float().double()
+        return module.float().double()
     finally:
         torch.__future__.set_swap_module_params_on_conversion(False)
 
 
-def frozen(layer: Any) -> Any:
-    layer.weight_ih_l0.requires_grad_(False)
-    return layer
+def frozen(module: Any, name: str) -> Any:
+    weight(module, name).requires_grad_(False)
+    return module
 
 
-def averaged(layer: Any) -> Any:
-    mean = torch.optim.swa_utils.AveragedModel(layer)
-    mean.update_parameters(layer)
+def averaged(module: Any, _: str) -> Any:
+    mean = torch.optim.swa_utils.AveragedModel(module)
+    mean.update_parameters(module)
     return mean.module
 
 
-def resized(layer: Any) -> Any:
+def resized(module: Any, name: str) -> Any:
     """As fully sharded training takes the memory of a parameter away, and brings it back."""
-    weight = layer.weight_hh_l0
-    values, storage = weight.detach().clone(), nn.Parameter(weight.detach().clone())
-    layer.weight_hh_l0 = storage
+    inside, last = part(module, name)
+    values = getattr(inside, last).detach().clone()
+    storage = nn.Parameter(values.clone())
+    setattr(inside, last, storage)
     size = storage.untyped_storage().nbytes()
     storage.untyped_storage().resize_(0)
     storage.untyped_storage().resize_(size)
     storage.data.copy_(values)
-    return layer
+    return module
 
 
-DONE: dict[str, Callable[[Any], Any]] = {
-    "nothing": lambda layer: layer,
-    "float": lambda layer: layer.float(),
-    "double": lambda layer: layer.float().double(),
+USES: dict[str, Callable[[Any, str], Any]] = {
+    "nothing": lambda m, w: m,
+    "float": lambda m, w: m.float(),
+    "double": lambda m, w: m.float().double(),
     "conversion by swapping": swapped,
     "frozen": frozen,
-    "zero_grad": lambda layer: layer.requires_grad_(True),
-    "parametrised": parametrized(Twice),
-    "parametrised by a bias": parametrized(Twice, "bias_ih_l0"),
-    "parametrised by nothing": parametrized(Same),
-    "parametrised, double": lambda layer: parametrized(Twice)(layer).float().double(),
-    "parametrised, a copy": lambda layer: copy.deepcopy(parametrized(Twice)(layer)),
+    "all frozen": lambda m, w: m.requires_grad_(False),
+    "parametrised": parametrized,
+    "parametrised by nothing": lambda m, w: parametrized(m, w, Same),
+    "parametrised, double": lambda m, w: parametrized(m, w).float().double(),
+    "parametrised, a copy": lambda m, w: copy.deepcopy(parametrized(m, w)),
     "parametrised and back": parametrized_and_back,
-    "spectral_norm": spectral,
-    "weight_norm": weight_norm,
-    "weight_norm of old": old_weight_norm,
-    "pruned": pruned,
-    "pruned for good": pruned_for_good,
-    "deepcopy": copy.deepcopy,
-    "copy": copy.copy,
-    "pickle": pickled,
+    "spectral_norm": by_a_tool(parametrizations.spectral_norm),
+    "weight_norm": by_a_tool(parametrizations.weight_norm),
+    "weight_norm of old": by_a_tool(nn.utils.weight_norm),
+    "weight_norm of the first": lambda m, w: by_a_tool(parametrizations.weight_norm)(
+        m, next(name for name, _ in m.named_parameters())
+    ),
+    "pruned": by_a_tool(prune.l1_unstructured, 0.4),
+    "pruned for good": lambda m, w: (
+        prune.remove(*part(by_a_tool(prune.l1_unstructured, 0.4)(m, w), w)),
+        m,
+    )[1],
+    "deepcopy": lambda m, w: copy.deepcopy(m),
+    "copy": lambda m, w: copy.copy(m),
+    "pickle": lambda m, w: pickle.loads(pickle.dumps(m)),
     "torch.save": saved,
-    "set one by one": one_by_one,
-    "set one by one inside": one_by_one_inside,
-    "set one by one, other dtype": other_dtype_one_by_one,
-    "set one by one inside, other dtype": other_dtype_inside,
-    "assigned one by one": assigned_one_by_one,
+    "set one by one": one_by_one("set"),
+    "set one by one inside": one_by_one("inside"),
+    "set one by one, other dtype": one_by_one("set", torch.float32),
+    "set one by one inside, other dtype": one_by_one("inside", torch.float32),
+    "assigned one by one": one_by_one("assigned"),
     "to_empty": made_real,
     "share_memory": shared,
     "share_memory, to": shared_and_moved,
-    "spawn": shared_and_pickled,
+    "spawn": spawned,
     "a queue": through_a_queue,
     "turned": turned_in_place,
-    "exchanged": exchanged,
-    "exchanged, to": exchanged_and_moved,
-    "tied": tied,
     "a vector": from_a_vector,
     "averaged": averaged,
     "resized": resized,
+    "exchanged": exchanged,
+    "exchanged, to": lambda m, w: exchanged(m, w).to("cpu"),
+    "tied": tied,
 }
+# Of two biases of one shape, or by hooks of the part that has the weight, when that is called.
+OF_LAYERS = ("exchanged", "exchanged, to", "tied", "weight_norm of old", "pruned")
 
 
-def used(layer: Any) -> list[Any]:
-    """Use a layer in several ways; return all numbers that come of it."""
-    dtype = next(layer.parameters()).dtype
-    x, found = inputs().to(dtype).requires_grad_(), []
-    steps = torch.optim.SGD([p for p in layer.parameters() if p.requires_grad], lr=0.1)
+def used(side: Side) -> list[Any]:
+    """Use a module in several ways; return all numbers that come of it."""
+    found, module = [], side.module
+    steps = torch.optim.SGD(list(module.parameters()), lr=0.05)
     for k in range(3):
-        steps.zero_grad()
-        out = layer(x)
-        total(out).backward()
-        found += [*flat(out), x.grad.clone(), *[p.grad for p in layer.parameters()]]
+        results, leaves = side(0)
+        found += [*results, *side.gradients(total(results), leaves)]
         steps.step()
         if k == 1:  # which changes nothing
-            layer.to("cpu")
-            layer.load_state_dict(layer.state_dict())
+            module.to("cpu")
+            module.load_state_dict(module.state_dict())
     with torch.no_grad():
-        found += flat(layer(x))
-    return [*found, *layer.state_dict().values()]
+        found += side(1)[0]
+    return [*found, *module.state_dict().values()]
 
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
-@pytest.mark.parametrize(("kind", "used_before"), [("LSTM", True), ("GRU", False), ("RNN", True)])
-@pytest.mark.parametrize("done", DONE)
-def test_what_is_done_to_a_layer(done: str, kind: str, used_before: bool) -> None:
+@pytest.mark.parametrize(
+    ("use", "name"),
+    [(use, name) for name in ("LSTM", "GRU", "cell") for use in USES]
+    + [(use, "both") for use in USES if use not in OF_LAYERS],
+)
+def test_what_is_done_to_a_module(use: str, name: str) -> None:
+    found, numbers = [], []
+    for module in SUBJECTS[name].make():
+        side = Side(module, SUBJECTS[name])
+        if name in ("LSTM", "both"):  # used before
+            total(side(0)[0]).backward()
+        side.module = USES[use](module, side.subject.weight)
+        found.append(used(side))
+        numbers.append(module.state_dict().values())  # of what was there, which a copy leaves
+    same(*found)
+    for a, b in zip(*found, strict=True):
+        assert a is None or a.dtype == b.dtype
+    same(*map(list, numbers))
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_given_weights_may_lie_in_the_layers_own_memory(kind: str) -> None:
     found = []
-    for ours in (True, False):
-        layer = made(kind, ours, {})
-        if used_before:
-            total(layer(inputs())).backward()
-            layer.zero_grad()
-        found.append(used(DONE[done](layer)))
+    for layer in layer_pair(kind):
+        a, b, w = layer.bias_ih_l0, layer.bias_hh_l0, layer.weight_hh_l0
+        squares = w.view(-1, SIZE, SIZE).transpose(1, 2)
+        out = []
+        for given in (
+            {"bias_ih_l0": b, "bias_hh_l0": 2.0 * a, "weight_hh_l0": w.flip(0)},
+            {"weight_hh_l0": w.T if kind == "RNN" else squares.reshape(-1, SIZE)},
+            {"weight_hh_l0": w[:1].expand(len(w), SIZE)},
+            {"bias_ih_l0": b, "bias_hh_l0": a},
+        ):
+            torch.manual_seed(1)
+            x = torch.randn(5, 2, INPUT).double()
+            out += flat(torch.func.functional_call(layer, given, (x,)))
+        found.append([*out, *torch.autograd.grad(total(out), [a, b, w])])
     same(*found)
 
 
@@ -404,15 +433,16 @@ def group(tmp_path: Path) -> Iterator[None]:
 
 
 class Around(nn.Module):
-    """A model with a layer inside."""
+    """A model with another module inside."""
 
-    def __init__(self, ours: bool) -> None:
+    def __init__(self, inside: Any) -> None:
         super().__init__()
-        self.inside = made("LSTM", ours, {"num_layers": 2})
-        self.after = nn.Linear(H, 2, dtype=torch.float64)
+        self.inside = inside
+        torch.manual_seed(5)
+        self.before = nn.Linear(INPUT, INPUT, dtype=torch.float64)
 
     def forward(self, x: Any) -> Any:
-        return self.after(self.inside(x)[0])
+        return self.inside(self.before(x))[0]
 
 
 def loaded_again(model: Any) -> Any:
@@ -447,6 +477,7 @@ AROUND: dict[str, Callable[[Any], Any]] = {
     "checkpoint": lambda model: (
         lambda x: torch.utils.checkpoint.checkpoint(model, x, use_reentrant=False)
     ),
+    "compiled": lambda model: torch.compile(model, backend="aot_eager"),
 }
 
 
@@ -455,17 +486,16 @@ AROUND: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("around", AROUND)
 def test_what_is_around_a_layer(around: str) -> None:
     found = []
-    for ours in (True, False):
-        model = Around(ours)
-        torch.manual_seed(5)
-        nn.init.normal_(model.after.weight)
-        nn.init.zeros_(model.after.bias)
-        whole: Any = AROUND[around](model) if ours else model
-        steps = torch.optim.SGD((whole if ours and around != "checkpoint" else model).parameters())
-        losses = []
+    torch.compiler.reset()
+    for k, layer in enumerate(layer_pair("LSTM", num_layers=2)):
+        model = Around(layer)
+        whole: Any = AROUND[around](model) if k == 0 else model
+        owner = whole if isinstance(whole, nn.Module) else model
+        steps, losses = torch.optim.SGD(owner.parameters(), lr=0.1), []
         for _ in range(3):
             steps.zero_grad()
-            loss = whole(inputs()).square().sum()
+            torch.manual_seed(1)
+            loss = whole(torch.randn(5, 2, INPUT).double()).square().sum()
             loss.backward()
             steps.step()
             losses.append(loss.detach())
@@ -473,187 +503,56 @@ def test_what_is_around_a_layer(around: str) -> None:
     same(*found)
 
 
-def penalty(layer: Any, x: Any, of: Any) -> Any:
-    """Return a number that depends on a gradient."""
-    (found,) = torch.autograd.grad(total(layer(x)), of, create_graph=True)
-    return found.square().sum() + of.sum()
-
-
-TWICE: dict[str, Callable[[Any, Any], Any]] = {
-    "of a weight": lambda m, x: torch.autograd.grad(penalty(m, x, m.weight_hh_l0), m.weight_hh_l0),
-    "of a weight, by the input": lambda m, x: torch.autograd.grad(
-        penalty(m, x, m.weight_hh_l0) + x.sum(), x
-    ),
-    "of the input, by a weight": lambda m, x: torch.autograd.grad(
-        penalty(m, x, x) + m.bias_hh_l0.sum(), m.bias_hh_l0
-    ),
-    "backward": lambda m, x: penalty(m, x, x).backward(),
-    "backward to some": lambda m, x: penalty(m, x, m.weight_hh_l0).backward(
-        inputs=[m.weight_hh_l0]
-    ),
-    "backward of gradients": lambda m, x: (
-        total(m(x)).backward(create_graph=True),
-        (m.weight_hh_l0.grad.sum() + x.sum()).backward(inputs=[x]),
-    ),
-    "hessian": lambda m, x: torch.autograd.functional.hessian(lambda y: total(m(y)), x),
-    "hessian at once": lambda m, x: torch.autograd.functional.hessian(
-        lambda y: total(m(y)), x, vectorize=True
-    ),
-    "hvp": lambda m, x: torch.autograd.functional.hvp(lambda y: total(m(y)), x, torch.ones_like(x)),
-    "gradgradcheck": lambda m, x: torch.autograd.gradgradcheck(lambda y: m(y)[0], x),
-    "of a hook": lambda m, x: penalty(parametrized(Twice)(m), x, x).backward(),
-}
-
-
-@pytest.mark.filterwarnings("ignore:Using backward.. with create_graph")
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("way", TWICE)
-def test_second_derivatives_are_refused(way: str, kind: str) -> None:
-    with pytest.raises(UsageError, match="differentiate twice; networks have no second deriv"):
-        TWICE[way](made(kind, True, {}), inputs(grad=True))
-
-
-BAD_STATES: dict[str, Any] = {
-    "one": lambda h: (h,),
-    "none": lambda h: (),
-    "three": lambda h: (h, h, h),
-    "no pair": lambda h: h,
-}
-
-
-@pytest.mark.parametrize("given", BAD_STATES)
-def test_other_numbers_of_states(given: str) -> None:
-    layer, h = made("LSTM", True, {}), torch.zeros(1, COUNT, H, dtype=torch.float64)
-    with pytest.raises(RuntimeError, match="lstm expects two hidden states"):
-        layer(inputs(), BAD_STATES[given](h))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_mistakes_are_named(kind: str) -> None:
-    layer, packed = made(kind, True, {}), inputs(packed=True)
-    few = packed._replace(data=packed.data[:-1])
-    with pytest.raises(UsageError, match="9 steps; 10, as batch_sizes say; pack them"):
-        layer(few)
-    other = torch.zeros(len(layer.weight_hh_l0), H)
-    with pytest.raises(UsageError, match=r"weight_hh is torch.float32 .* on cpu; torch.float64"):
-        torch.func.functional_call(layer, {"weight_hh_l0": other}, (inputs(),))
-    with pytest.raises(UsageError, match=r"weight_hh is torch.float64 \[1, 4\] on cpu; .*, 4\]"):
-        torch.func.functional_call(layer, {"weight_hh_l0": other[:1].double()}, (inputs(),))
-    for name in ("weight_ih_l0", "weight_hh_l0"):
-        delattr(layer, name)
-        layer.to("cpu").load_state_dict(layer.state_dict())
-        with pytest.raises(UsageError, match=rf"no parameter {name}; all of the network; set it"):
-            layer(inputs())
-        setattr(layer, name, nn.Parameter(getattr(made(kind, False, {}), name).detach()))
-    same(flat(layer(inputs())), flat(made(kind, False, {})(inputs())))
-    with pytest.raises(UsageError, match="parameters on meta; on a CPU or a GPU; load them"):
-        layer.to("meta")(inputs())
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_weights_changed_before_backward_are_an_error(kind: str) -> None:
-    layer, before = made(kind, True, {}), made(kind, True, {})
-    for each in (shared(layer), parametrized(Twice)(before)):
-        loss = total(each(inputs()))
-        with torch.no_grad():
-            each.weight_ih_l0.mul_(2.0)
-        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-            loss.backward()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_given_weights_may_lie_in_the_layers_own_memory(kind: str) -> None:
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["cell", "loss"])
+def test_a_compiler_leaves_it_outside(name: str) -> None:
+    torch.compiler.reset()
     found = []
-    for ours in (True, False):
-        layer = made(kind, ours, {})
-        a, b, w = layer.bias_ih_l0, layer.bias_hh_l0, layer.weight_hh_l0
-        given = {"bias_ih_l0": b, "bias_hh_l0": 2.0 * a, "weight_hh_l0": w.flip(0)}
-        out = [*flat(torch.func.functional_call(layer, given, (inputs(),)))]
-        turned = {"weight_hh_l0": w.view(-1, H, H).transpose(1, 2).reshape(-1, H)}
-        if kind == "RNN":
-            turned = {"weight_hh_l0": w.T}
-        out += [*flat(torch.func.functional_call(layer, turned, (inputs(),)))]
-        spread = {"weight_hh_l0": w[:1].expand(len(w), H)}
-        out += [*flat(torch.func.functional_call(layer, spread, (inputs(),)))]
-        exchanged = {"bias_ih_l0": b, "bias_hh_l0": a}
-        out += [*flat(torch.func.functional_call(layer, exchanged, (inputs(),)))]
-        found.append([*out, *torch.autograd.grad(total(tuple(out)), [a, b, w])])
+    for k, module in enumerate(SUBJECTS[name].make()):
+        side = Side(module, SUBJECTS[name])
+        if k == 0:
+            ask = side.subject.ask
+            around = torch.compile(lambda *given, ask=ask: ask(*given), backend="aot_eager")
+            side.subject = side.subject._replace(ask=around)
+        results, leaves = side(0)
+        found.append([*results, *side.gradients(total(results), leaves)])
     same(*found)
 
 
-def of_gradients(out: Any, x: Any) -> Any:
-    batch = torch.ones(2, *out.shape, dtype=out.dtype)
-    return torch.func.vmap(lambda d: torch.autograd.grad(out, x, d))(batch)
+def test_equal_layers_are_compiled_once() -> None:
+    """They have parameters of their own, and may run at once."""
+    layers = [vt.GRU(3, 4, num_layers=2) for _ in range(4)]
+    layers += [copy.deepcopy(layers[0]), vt.GRU(3, 5, num_layers=2)]
+    compiled = [layer.binding.network.executor.model.variants for layer in layers]
+    assert all(each is compiled[0] for each in compiled[:-1])
+    assert compiled[-1] is not compiled[0]
+    inputs = [torch.randn(n, 2, 3) for n in (3, 5, 2, 3, 4, 3)]
+
+    def rounds(k: int) -> None:
+        judge = torch.nn.GRU(3, layers[k].hidden_size, num_layers=2)
+        judge.load_state_dict(layers[k].state_dict())
+        for length in (1, 2, 3) * 3:
+            x, grads = inputs[k][:length], []
+            for layer in (layers[k], judge):
+                loss = layer(x)[0].square().sum()
+                grads.append(torch.autograd.grad(loss, list(layer.parameters())))
+            same(*grads)
+
+    with ThreadPoolExecutor(len(layers)) as threads:
+        list(threads.map(rounds, range(len(layers))))
 
 
-TRANSFORMS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
-    "grad": ("transform", lambda m, x: torch.func.grad(lambda y: total(m(y)))(x)),
-    "vjp": ("transform", lambda m, x: torch.func.vjp(lambda y: m(y)[0], x)),
-    "jacrev": ("transform", lambda m, x: torch.func.jacrev(lambda y: m(y)[0])(x)),
-    "vmap": ("transform", lambda m, x: torch.func.vmap(lambda y: m(y)[0])(x[None])),
-    "vmap of a gradient": ("transform", lambda m, x: of_gradients(m(x)[0], x)),
-    "jvp": ("transform", lambda m, x: torch.func.jvp(lambda y: m(y)[0], (x,), (x,))),
-    "forward mode": (
-        "forward mode",
-        lambda m, x: torch.autograd.functional.jacobian(
-            lambda y: m(y)[0], x, strategy="forward-mode", vectorize=True
-        ),
-    ),
-}
+def test_a_gpu_gets_a_network_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs compiled for the host are not taken for another device."""
+    layer, asked = vt.GRU(3, 4), []
 
+    def compile_for(*_: object) -> Any:
+        asked.append("cuda")
+        return layer.binding.network.executor
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("way", TRANSFORMS)
-def test_transforms_are_refused(way: str) -> None:
-    words, ask = TRANSFORMS[way]
-    with pytest.raises(UsageError, match=rf"^\[torch\] .*{words}.*; gradients by backward"):
-        ask(made("GRU", True, {}), inputs(grad=True))
-
-
-def faked(m: Any, x: Any) -> Any:
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        return m(torch.zeros(x.shape))
-
-
-# What is no tensor, or reads a layer as a graph of PyTorch's own; and what is said.
-CAPTURES = {
-    "torch.jit.script(m)": "torch.jit.script of a network",
-    "torch.jit.trace(m, (x,))": "in torch.export or torch.jit.trace",
-    "torch.export.export(m, (x,))": "a FakeTensor",
-    "torch.fx.symbolic_trace(m)": "a Proxy",
-    "faked(m, x)": "a FakeTensor",
-    "m(x.numpy())": "a ndarray; a tensor; write torch.as_tensor",
-    "m([1.0])": "a list; a tensor",
-    "m(x, (x, x))": "a tuple; a tensor",
-    "vt.LSTMCell(3, 4)": "there is no vt.LSTMCell; .*; write vt.LSTM",
-    "vt.Recurrent(nn.LSTMCell(3, 4), 3)": "a LSTMCell, whose .*; take a cell of vrt.nn",
-}
-
-
-@pytest.mark.filterwarnings("ignore")  # what PyTorch says of the captures themselves
-@pytest.mark.parametrize("code", CAPTURES)
-def test_captures_are_refused(code: str) -> None:
-    names = {**globals(), "m": made("GRU", True, {}), "x": inputs()}
-    with pytest.raises(UsageError, match=CAPTURES[code]):
-        eval(code, names)
-
-
-@pytest.mark.parametrize("create_graph", [False, True])
-@pytest.mark.parametrize("row", LAYERS)
-def test_batches_of_gradients(row: str, create_graph: bool) -> None:
-    found = []
-    for layer in pair(row):
-        x = inputs(grad=True)
-        out = layer(x)[0]
-        torch.manual_seed(4)
-        d = torch.randn(3, *out.shape, dtype=out.dtype)
-        wanted = [x, *layer.parameters()]
-        more: Any = {"is_grads_batched": True, "create_graph": create_graph}
-        at_once = torch.autograd.grad(out, wanted, d, **more)
-        jacobian = torch.autograd.functional.jacobian
-        whole = jacobian(lambda y, layer=layer: layer(y)[0].sum(0), x, vectorize=True)
-        found.append([*at_once, whole])
-    same(*found)
-    if row == "lstm-projected":
-        mine = pair(row)[0]
-        assert torch.autograd.gradcheck(lambda y: mine(y)[0], x, check_batched_grad=True)
+    put_row(monkeypatch, "cuda", module_of("cpu"), compile_for)
+    monkeypatch.setattr(cuda, "device", lambda _: contextlib.nullcontext())
+    assert layer.source.network(torch.float32, torch.device("cpu")).device == "cpu"
+    assert not asked  # the one there is
+    layer.source.network(torch.float32, torch.device("cuda", 0))
+    assert asked

@@ -5,53 +5,34 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 if not torch.distributed.is_available():
     pytest.skip("PyTorch has no torch.distributed", allow_module_level=True)
 
-import vertexrt as vrt  # noqa: E402
-import vertexrt.torch as vt  # noqa: E402
-from vertexrt.models.tree_lstm import TreeLSTM  # noqa: E402
-
-STEPS, GRAPHS = 3, 4
-
-
-def forest() -> vrt.GraphBatch:
-    """Return trees of equal size, so that halves weigh the same."""
-    rng, graphs = np.random.default_rng(0), []
-    for _ in range(GRAPHS):
-        pulls = {"word": rng.integers(0, 9, 3), "label": rng.integers(0, 2, 3)}
-        pulls["word"][2], pulls["label"][:2] = -1, -1
-        graphs.append(vrt.InputGraph.from_children([[], [], [0, 1]], pulls))
-    return vrt.GraphBatch.from_graphs(graphs)
-
-
-def model() -> vt.Module:
-    function = TreeLSTM(vocab=9, embed=4, hidden=4, classes=2)
-    return vt.Module(vrt.compile(function, device="cpu", dtype="float64", seed=3))
+from tests.torch.beside import INPUT, layer_pair, same, tree_pair, trees  # noqa: E402
 
 
 class Loss(torch.nn.Module):
     """The loss as what is called: hooks of DistributedDataParallel are those of a call."""
 
-    def __init__(self, inside: vt.Module, at_once: bool) -> None:
+    def __init__(self, inside: Any, at_once: bool) -> None:
         super().__init__()
         self.inside, self.at_once = inside, at_once
 
-    def forward(self, batch: vrt.GraphBatch) -> torch.Tensor:
+    def forward(self, batch: Any) -> Any:
         if self.at_once:
             return self.inside.loss(batch)
         return self.inside(batch, outputs=("loss",))["loss"].sum() / batch.num_graphs
 
 
-def train(module: torch.nn.Module, batch: vrt.GraphBatch) -> None:
+def train(module: Any, batch: Any) -> None:
     """Take steps on the mean loss of a batch."""
     optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
-    for _ in range(STEPS):
+    for _ in range(3):
         optimizer.zero_grad()
         module(batch).backward()
         torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
@@ -62,9 +43,9 @@ def work(rank: int, port: int, out: str, at_once: bool) -> None:
     """Train on a half of the graphs, and keep the parameters."""
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
-    module = model()
+    module = tree_pair()[0]
     halves = torch.nn.parallel.DistributedDataParallel(Loss(module, at_once))
-    train(halves, forest().take([rank, rank + 2]))
+    train(halves, trees(4).take([rank, rank + 2]))
     torch.save(module.state_dict(), f"{out}/{rank}.pt")
     torch.distributed.destroy_process_group()
 
@@ -75,28 +56,26 @@ def test_two_processes_are_one(tmp_path: Path, at_once: bool) -> None:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
     torch.multiprocessing.spawn(work, (port, str(tmp_path), at_once), nprocs=2)
-    whole = model()
-    before = {name: value.clone() for name, value in whole.state_dict().items()}
-    train(Loss(whole, False), forest())
+    judge = tree_pair()[1]
+    before = judge.embedding.detach().clone()
+    train(Loss(judge, at_once), trees(4))
     for rank in range(2):
-        for name, value in torch.load(tmp_path / f"{rank}.pt").items():
-            torch.testing.assert_close(value, whole.state_dict()[name], rtol=0.0, atol=1e-12)
-    assert not torch.equal(whole.get_parameter("w"), before["w"])
+        values = torch.load(tmp_path / f"{rank}.pt")
+        same([values[name] for name in judge.state_dict()], [*judge.state_dict().values()])
+    assert not torch.equal(judge.embedding, before)
 
 
-def step_elsewhere(rank: int, layer: torch.nn.Module, x: torch.Tensor) -> None:
+def step_elsewhere(rank: int, layer: Any, x: Any) -> None:
     """Take a step in the process that was given a layer."""
     layer(x)[0].sum().backward()
     torch.optim.SGD(layer.parameters(), lr=0.5).step()
 
 
 def test_another_process_trains_the_same_layer() -> None:
-    torch.manual_seed(0)
-    mine, judge, x = vt.GRU(3, 4), torch.nn.GRU(3, 4), torch.randn(5, 2, 3)
-    judge.load_state_dict(mine.state_dict())
+    (mine, judge), x = layer_pair("GRU"), torch.randn(5, 2, INPUT).double()
     mine.share_memory()
     before = mine(x)[0]
     torch.multiprocessing.spawn(step_elsewhere, (mine, x), nprocs=1)
     step_elsewhere(0, judge, x)
-    torch.testing.assert_close(mine(x)[0], judge(x)[0], rtol=0.0, atol=1e-5)
+    same([mine(x)[0]], [judge(x)[0]])
     assert (mine(x)[0] - before).abs().max() > 0.01
