@@ -285,20 +285,22 @@ def assert_has_room(axes: Any, record: Results, family: str) -> None:
 def test_an_ablation_is_drawn_with_room_for_all(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = pytest.importorskip("matplotlib.figure", reason="no matplotlib (extra `plot`)")
+    pytest.importorskip("matplotlib", reason="no matplotlib (extra `plot`)")
+    from matplotlib.figure import Figure
+
     record = read(RESULTS / f"{name}.json")
     for k, entry in enumerate(record.entries):
         if name.startswith("h200") and entry.key["variant"] in ("+ 2 streams", "groups of 8"):
             # a long whisker, and of what is hidden
             record.entries[k] = replace(entry, ratio=Spread(0.9, (0.01, 5_000.0)), verdict=HIDDEN)
     kept: list[Any] = []
-    write = module.Figure.savefig
+    write = Figure.savefig
 
     def keep(self: Any, path: Path) -> None:
         write(self, path)
         kept.append(self)
 
-    monkeypatch.setattr(module.Figure, "savefig", keep)
+    monkeypatch.setattr(Figure, "savefig", keep)
     found = figures.draw(record, tmp_path / "ablation.json")
     assert found == tmp_path / "ablation.png"
     assert_grey_ink(found)
