@@ -38,14 +38,7 @@ from benchmarks.papers import (
     vpps_applications,
 )
 from benchmarks.papers.in_turn import Table
-from benchmarks.papers.stacks import (
-    Form,
-    Recurrence,
-    Stack,
-    recurrence_batch,
-    stack_batch,
-    top_vertices,
-)
+from benchmarks.papers.stacks import Form, Stack, stack_batch
 from benchmarks.papers.training_steps import time_steps
 from benchmarks.papers.weights import device_bytes, held_bytes, loaded_bytes
 from benchmarks.peers import __main__ as peers
@@ -57,7 +50,15 @@ from tests.runs import Way
 from tests.shim_device import put_in_place
 from vertexrt import models
 from vertexrt.bench import ablation, breakdown
-from vertexrt.bench.ablation import AGAIN, ALL_ON, BASELINE, GRADIENTS, missing, variants
+from vertexrt.bench.ablation import (
+    AGAIN,
+    ALL_ON,
+    BASELINE,
+    BATCHED,
+    GRADIENTS,
+    missing,
+    variants,
+)
 from vertexrt.bench.measure import BOUNDS, TRAINING, Counts, Stepper, compare, count
 from vertexrt.bench.record import Entry, Results, read
 from vertexrt.cli.main import main
@@ -146,14 +147,6 @@ ROWS = {
         0,
         "op by op",
         {"variant": "whole"},
-    ),
-    "a breakdown of one's own": Ran(
-        main,
-        f"bench breakdown OWN --hidden 3 --batch-sizes 1 {SLOW} 1",
-        "setting model",
-        [(setting, "Sum") for setting in breakdown.SETTINGS],
-        0,
-        only={"variant": "products"},
     ),
     "ours without peers": Ran(
         peers.main,
@@ -438,7 +431,6 @@ FEWER_WITH = {
     "stacking": "products",
     "fusion": "groups",
     "merging": "rows",
-    "compiled loop": "calls",
     "persistent, segments": "instructions",
 }
 MORE_WITHOUT = {
@@ -448,7 +440,6 @@ MORE_WITHOUT = {
     "- stacking": "products",
     "- fusion": "groups",
     "- merging": "rows",
-    "batched - compiled loop": "calls",
     "- segments": "instructions",
     "- segments - fusion": "groups",
 }
@@ -464,23 +455,24 @@ def classified() -> tuple[vrt.VertexFunction, GraphBatch]:
     return models.TreeLSTM(2, 4, 4, 3), GraphBatch.from_graphs(graphs)
 
 
-@pytest.fixture(scope="module")
-def counted() -> dict[str, Counts]:
-    """Count what every variant runs on the CPU."""
-    found = {}
-    for variant in variants("cpu", THREADS):
-        function, batch = classified()
-        found[variant.name] = count(variant.setting.compile(function, "cpu", THREADS), batch)
-    return found
+def counts_of(name: str, device: str = "reference") -> Counts:
+    """Count what a variant runs on a host; on the reference device nothing is compiled for that."""
+    (setting,) = (v.setting for v in variants("cpu", THREADS) if v.name == name)
+    function, batch = classified()
+    return count(setting.compile(function, device, THREADS), batch)
 
 
-def test_a_switch_changes_what_runs(counted: dict[str, Counts]) -> None:
+def test_a_switch_changes_what_runs() -> None:
     against = {v.name: v.against for v in variants("cpu", THREADS)}
+    counted = {name: counts_of(name) for name in against}
     for switch, what in FEWER_WITH.items():
         name = f"+ {switch}"
         assert counted[name][what] < counted[against[name]][what], name
     for name, what in MORE_WITHOUT.items():
         assert counted[name][what] > counted[against[name]][what], name
+    for loop, launches in (("+ compiled loop", BASELINE), (BATCHED, "batched - compiled loop")):
+        calls = [counts_of(name, "cpu")["calls"] for name in (loop, launches)]
+        assert calls[0] == THREADS < calls[1], "one of each share"
     for head in (BASELINE, ALL_ON):
         assert counted[head + AGAIN] == counted[head], "a control runs what its head runs"
     assert "instructions" not in counted[BASELINE]
@@ -714,41 +706,6 @@ def test_one_process_says_how_long_it_took(capsys: pytest.CaptureFixture[str]) -
 
 
 # Recurrent layers.
-
-
-def test_a_stack_is_its_cells_one_above_the_other() -> None:
-    form = Form("RNN", 3, 2, residual=True)
-    net = vrt.compile(Stack(form), device="reference", dtype="float64", seed=1)
-    x = np.random.default_rng(0).standard_normal((2, 4, 3))
-    batch = stack_batch(form, x)
-    found = net(batch)
-    p = dict(net.parameters)
-    below = x
-    for k in range(2):
-        inner = np.zeros((2, 3))
-        handed = []
-        for t in range(4):
-            own = {w: p[f"layers.{k}.cell.{w}"] for w in ("weight_ih", "weight_hh")}
-            bias = p[f"layers.{k}.cell.bias_ih"] + p[f"layers.{k}.cell.bias_hh"]
-            given = below[:, t] @ own["weight_ih"].T + inner @ own["weight_hh"].T + bias
-            inner = np.tanh(given)
-            handed.append(inner + below[:, t])
-        below = np.stack(handed, 1)
-    top = top_vertices(form, batch, 4)
-    assert np.allclose(found["h"][top].reshape(2, 4, 3), below)
-    assert np.allclose(found["loss"].sum(), (below**2).sum())
-    ends = top_vertices(form, batch, 4, last=True)
-    assert np.allclose(found["h"][ends], below[:, -1])
-
-
-def test_a_recurrence_is_a_product_and_a_tanh() -> None:
-    net = vrt.compile(Recurrence(3), device="reference", dtype="float64", seed=1)
-    x = np.random.default_rng(0).standard_normal((2, 4, 3))
-    found = net(recurrence_batch(x))["h"].reshape(x.shape)
-    h = np.zeros((2, 3))
-    for t in range(4):
-        h = np.tanh(x[:, t] + h @ np.array(net.parameters["u"]).T)
-        assert np.allclose(found[:, t], h)
 
 
 def test_networks_that_were_trained_unequally_are_compared_from_one_start(tmp_path: Path) -> None:
