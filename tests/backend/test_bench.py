@@ -448,7 +448,8 @@ MORE_WITHOUT = {
 def classified() -> tuple[vrt.VertexFunction, GraphBatch]:
     """Return a Tree-LSTM and trees of several shapes, whose words come again."""
     graphs = []
-    for lists in ([[], [], [0, 1], [], [2, 3]], [[], [], [0, 1], [], [], [3, 4], [2, 5]], [[]]):
+    comb = [[], [], [0, 1], [], [2, 3], [], [4, 5], [], [6, 7], [], [8, 9]]
+    for lists in (comb, [[], [], [0, 1], [], [], [3, 4], [2, 5]], [[]]):
         at_leaf = [not children for children in lists]
         pulls = {"word": np.where(at_leaf, np.arange(len(lists)) % 2, -1)}
         graphs.append(InputGraph.from_children(lists, pulls | {"label": np.arange(len(lists)) % 3}))
