@@ -653,9 +653,8 @@ def test_any_cycle_is_found(lists: ChildLists) -> None:
 # What has been checked cannot change.
 
 
-def given_arrays() -> dict[str, Any]:
-    """Return foreign arrays of every form of a batch: structure and pulls."""
-    return {
+def test_a_buffer_that_is_used_again_changes_nothing() -> None:
+    given: dict[str, Any] = {
         "graph_ptr": np.array([0, 2, 3], np.int32),
         "child_ptr": np.array([0, 0, 1, 1], np.int32),
         "child": np.array([0], np.int32),
@@ -664,59 +663,47 @@ def given_arrays() -> dict[str, Any]:
         "table": TABLE.copy(),
         "index": np.array([0, -1, 2], np.int32),
     }
-
-
-def batch_of(given: dict[str, Any]) -> GraphBatch:
-    pulls = {
-        "word": given["word"],
-        "gain": given["gain"],
-        "mark": Rows(given["table"], given["index"]),
-        "rows": Rows(given["gain"]),
-    }
-    return GraphBatch(given["graph_ptr"], given["child_ptr"], given["child"], pulls)
-
-
-def test_a_buffer_that_is_used_again_changes_nothing() -> None:
-    given = given_arrays()
-    batch = batch_of(given)
+    graph_ptr, child_ptr, child, word, gain, table, index = given.values()
+    pulls = {"word": word, "gain": gain, "mark": Rows(table, index), "rows": Rows(gain)}
+    batch = GraphBatch(graph_ptr, child_ptr, child, pulls)
+    before = plain_graphs(batch)
+    assert before[0][1][1]["word"] == ("int32", 2)
     for array in given.values():
         array[...] = 77
-    assert plain_graphs(batch) == plain_graphs(batch_of(given_arrays()))
+    assert plain_graphs(batch) == before
     base = np.array([0, 0, 1], np.int32)
     view = base[:]
     view.flags.writeable = False
-    graph = InputGraph(view, np.array([0]), {"word": view[1:]})
+    graph = InputGraph(view, [0], {"word": view[1:]})
     base[...] = 77
-    assert graph.child_ptr.tolist() == [0, 0, 1]
+    assert lists_of(graph) == [[], [0]]
     assert np.asarray(graph.pulls["word"]).tolist() == [0, 1]
 
 
 @pytest.mark.filterwarnings("ignore:Setting the")
 def test_shape_and_dtype_set_in_place_change_nothing() -> None:
-    batch = batch_of(given_arrays())
-    for source in (batch, batch.take([0, 1])):
+    for source in (pool(), pool().take([0, 1])):
+        before = plain_graphs(source)
         for array in arrays_of(source):
             base: Any = array
             while isinstance(base, np.ndarray):
                 base.shape = (-1, 1)
                 base.dtype = np.uint8
                 base = base.base
-        assert plain_graphs(source) == plain_graphs(batch_of(given_arrays()))
+        assert plain_graphs(source) == before
 
 
 def test_every_way_to_make_a_batch_checks() -> None:
-    batch = batch_of(given_arrays())
-    changes: Any = {"child": np.array([2])}  # of the other graph
-    fields = {f.name: getattr(batch, f.name) for f in dataclasses.fields(batch)} | changes
+    batch, wrong = made({}, {}), np.array([0, 0])  # the second is of the other graph
+    fields = {f.name: getattr(batch, f.name) for f in dataclasses.fields(batch)} | {"child": wrong}
     forged = object.__new__(GraphBatch)
-    makers = [
+    for make in (
         lambda: GraphBatch(**fields),
         lambda: GraphBatch.from_arrays(**fields),
-        lambda: dataclasses.replace(batch, **changes),
+        lambda: dataclasses.replace(batch, child=wrong),
         lambda: forged.__setstate__(list(fields.values())),  # as an older pickle does
-    ]
-    for make in makers:
-        with pytest.raises(GraphError, match="vertex 1 has the child 2"):
+    ):
+        with pytest.raises(GraphError, match="vertex 3 has the child 0"):
             make()
 
 
@@ -742,13 +729,11 @@ def test_a_table_of_an_address_that_is_used_again() -> None:
 
 def test_a_dtype_that_is_equal_but_not_the_same() -> None:
     other = np.dtype(np.int32, metadata={"from": "elsewhere"})
-    assert other == np.int32
-    pulls = {"word": Rows(np.arange(3, dtype=other), np.array([2, 0], other))}
-    graph = InputGraph(np.array([0, 0, 1], other), np.array([0], other), pulls)
-    batch = GraphBatch.from_graphs([graph] * 2).take(np.array([1, 0], other)).take([1])
+    numbers = np.array([0, 1], other)
+    graph = InputGraph(np.array([0, 0, 1], other), numbers[:1], {"word": Rows(numbers, numbers)})
+    batch = GraphBatch.from_graphs([graph] * 2).take(numbers[::-1]).take([1])
     assert [array.dtype.metadata for array in arrays_of(batch)] == [None] * 5
-    assert lists_of(batch[0]) == [[], [0]]
-    assert values_of(batch.pulls["word"]) == [("int32", 2), ("int32", 0)]
+    assert values_of(batch.pulls["word"]) == [("int32", 0), ("int32", 1)]
 
 
 def test_a_shared_table_is_joined_and_pickled_once() -> None:
@@ -763,17 +748,16 @@ def test_a_shared_table_is_joined_and_pickled_once() -> None:
 
 
 def test_one_line_says_what_there_is() -> None:
-    batch = batch_of(given_arrays())
-    assert repr(batch) == (
-        "GraphBatch(2 graphs, 3 vertices, 1 edge; pulls: word int32 [3], "
-        "gain float32 [3], mark float32 [3, 2] with an index [3], rows float32 [3])"
+    pulls = {"word": [1, 2], "mark": Rows(TABLE, [0, -1]), "gain": Rows(np.ones(2))}
+    assert repr(made(pulls)) == (
+        "GraphBatch(1 graph, 2 vertices, 1 edge; pulls: word int32 [2], "
+        "mark float32 [3, 2] with an index [2], gain float64 [2])"
     )
     graph = InputGraph.from_children([[], [0, -1]], None, {"kind": [4, 1]})
     assert repr(graph) == (
         "InputGraph(2 vertices, 1 edge, 1 missing; pulls: none; of edges: kind int32 [2])"
     )
     assert repr(Rows(TABLE)) == "Rows(float32 [3, 2] with rows by vertex)"
-    assert repr(batch.pulls["mark"]) == "Rows(float32 [3, 2] with an index [3])"
 
 
 # Graphs that were taken are copied when they are looked at, and not before.

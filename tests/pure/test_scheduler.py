@@ -353,47 +353,52 @@ def test_the_cost_of_a_graph_is_its_vertices_and_its_depth() -> None:
 # Children by slot and relation.
 
 
-def test_children_are_arranged_by_slot() -> None:
-    """Vertex 3 has function 1, which reads relation 0 in slot 1 and 2 in slot 0; 4 reads all."""
-    child_ptr = np.array([0, 0, 0, 0, 3, 6], np.int32)
-    child = np.array([0, 1, 2, 0, 1, 3], np.int32)
-    relations = np.array([0, 1, 2, 0, 0, 1], np.int32)
-    functions = np.array([0, 0, 0, 1, 2], np.int32)
-    slots = np.array([[NOT_READ] * 3, [1, NOT_READ, 0], [ALL, NOT_READ, NOT_READ]])
-    allowed = np.zeros((3, 3, 3), np.bool_)
-    allowed[:, :, 0] = True
-    graph, none = (child_ptr, child, functions, relations), np.zeros(3, np.int64)
-    found, _, _, ptr, out, _, _ = arrange(*graph, (slots, allowed, none), False, 1)
-    assert found == ARRANGED
-    assert ptr.tolist() == [0, 0, 0, 0, 2, 4]
-    assert out.tolist() == [2, 0, 0, 1]
-    assert arrange(*graph, (slots, ~allowed, none), False, 1)[:3] == (OF_OTHER_TYPE, 3, 0)
-    slots[1, 1] = ALL
-    rules = slots, allowed, np.array([0, 2, 0])
-    found, _, _, ptr, out, edges, _ = arrange(*graph, rules, True, 1)
-    assert found == ARRANGED
-    assert ptr.tolist() == [0, 0, 0, 0, 3, 5]
-    assert out.tolist() == [2, 0, 1, 0, 1]
-    assert edges.tolist() == [2, 0, 1, 3, 4]
-    slots[1, 1], slots[2, 0] = NOT_READ, 0
-    assert arrange(*graph, (slots, allowed, none), False, 1)[:3] == (SECOND_CHILD, 4, 0)
-
-
-def test_children_are_arranged_by_relation() -> None:
-    """Vertex 2 reads relation 1 in a slot, then all children of 2, then those of 0."""
-    child_ptr = np.array([0, 0, 0, 6, 8], np.int32)
-    child = np.array([0, 1, 1, -1, 0, 1, 2, 0], np.int32)
-    relations = np.array([0, 2, 1, 0, 0, 2, 0, 2], np.int32)
-    functions = np.array([0, 0, 1, 2], np.int32)
-    slots = np.array([[NOT_READ] * 3, [ALL + 1, 0, ALL], [ALL, NOT_READ, NOT_READ]])
-    rules = slots, np.ones((3, 3, 3), np.bool_), np.array([0, 1, 0])
-    graph = child_ptr, child, functions, relations
-    found, _, _, ptr, out, edges, first_of = arrange(*graph, rules, True, 2)
-    assert found == ARRANGED
-    assert ptr.tolist() == [0, 0, 0, 5, 6]
-    assert out.tolist() == [1, 1, 1, 0, 0, 2]
-    assert edges.tolist() == [2, 1, 5, 0, 4, 6]
-    assert first_of.tolist() == [0, 0, 0, 0, 1, 3, 5, 6, 6]
+@given(SHAPES, st.integers(0, 999), st.booleans())
+def test_children_are_arranged(lists: ChildLists, seed: int, one_type: bool) -> None:
+    """Those of some relations in two slots, then all of others, one relation after the other."""
+    rng, graph = np.random.default_rng(seed), InputGraph.from_children(lists)
+    forms = [NOT_READ, 0, 1, ALL, ALL + 1]
+    slots = np.stack([rng.permutation(forms)[:3] for _ in range(2)])  # of functions, by relation
+    begins = np.where((slots >= ALL).any(1), 2, 0)
+    functions, relations = rng.integers(0, 2, len(lists)), rng.integers(0, 3, graph.num_edges)
+    allowed = np.full((2, 3, 2), True)
+    allowed[0, 0, 1] = one_type
+    wanted, second, other = [], (), ()
+    edges = iter(range(graph.num_edges))
+    for v, kids in enumerate(lists):
+        f = functions[v]
+        places: list[list[tuple[int, int]]] = [[] for _ in range(4)]  # two slots, and all twice
+        for child, e in [(child, next(edges)) for child in kids]:
+            relation = int(relations[e])
+            if child < 0 or (slot := int(slots[f, relation])) == NOT_READ:
+                continue
+            if not allowed[f, relation, functions[child]]:
+                other = other or (OF_OTHER_TYPE, v, relation)
+            if slot < ALL and places[slot]:
+                second = second or (SECOND_CHILD, v, relation)
+            places[slot if slot < ALL else 2 + slot - ALL].append((child, e))
+        filled = max((slot + 1 for slot in (0, 1) if places[slot]), default=0)
+        for slot in range(begins[f] or filled):
+            places[slot] = places[slot] or [(-1, -1)]
+        wanted.append(places)
+    found, at, relation, ptr, out, edge_of, first_of = arrange(
+        graph.child_ptr,
+        graph.child,
+        functions.astype(np.int32),
+        relations.astype(np.int32),
+        (slots, allowed, begins),
+        True,
+        2,
+    )
+    assert (found, at, relation) == (other or second or (ARRANGED, -1, -1))
+    if found == ARRANGED:
+        flat = [[pair for place in places for pair in place] for places in wanted]
+        assert np.diff(ptr).tolist() == [len(each) for each in flat]
+        every = [pair for each in flat for pair in each]
+        assert list(zip(out.tolist(), edge_of.tolist(), strict=True)) == every
+        starts = np.cumsum([0, *(len(place) for places in wanted for place in places)])
+        begin = starts[:-1].reshape(-1, 4)[:, 2:].reshape(-1)
+        assert first_of.tolist() == [*begin.tolist(), len(every)]
 
 
 # Rows of tables that a minibatch looks up come out once, rising, and leave no marks.
