@@ -24,7 +24,7 @@ from tests.package_source import ROOT
 from tests.strategies import ChildLists, child_lists, dags, input_graphs
 from vertexrt.data import Loader
 from vertexrt.errors import GraphError, VertexrtError
-from vertexrt.graph import GraphBatch, InputGraph, PullValue, Rows, parse_brackets  # noqa: F401 (rows of the table)
+from vertexrt.graph import GraphBatch, InputGraph, PullValue, Rows
 from vertexrt.graph.batch import fill, source_of, starts_of
 
 TABLE = np.arange(6, dtype=np.float32).reshape(3, 2)
@@ -638,7 +638,7 @@ REFUSED = {
 @pytest.mark.parametrize("code", REFUSED)
 def test_what_is_no_graph_is_refused(code: str) -> None:
     with pytest.raises(VertexrtError) as caught:
-        eval(code)
+        eval(code, {**vars(vrt.graph), **globals()})
     assert f"{type(caught.value).__name__}: {caught.value}".startswith(REFUSED[code])
 
 
