@@ -111,7 +111,11 @@ def test_real_rows_decide_nothing_and_numbers_and_names_do() -> None:
     plain = key_of(batch, "numbers")
     assert plain == numbers_of(x=ROWS) == key_of(batch.with_pulls({"x": ROWS + 1}), "numbers")
     assert plain == numbers_of(word=vrt.Rows(np.array([5, 0, 1]), [1, 2])), "the same, by an index"
-    others = [{"word": [1, 0]}, {"other": [0, 1]}, {"word": vrt.Rows(ROWS, [0, 1])}]
+    others: list[dict[str, Any]] = [
+        {"word": [1, 0]},
+        {"other": [0, 1]},
+        {"word": vrt.Rows(ROWS, [0, 1])},
+    ]
     by_index = [{"x": vrt.Rows(ROWS, index)} for index in ([0, 1], [1, 1], [1, -1])]
     keys = {numbers_of(**pulls) for pulls in others + by_index}
     assert len({plain, *keys}) == 7

@@ -187,7 +187,7 @@ def assert_nobody_can_write(batch: GraphBatch | InputGraph) -> None:
     with pytest.raises(TypeError):
         batch.pulls["word"] = np.zeros(9)  # type: ignore[index]
     with pytest.raises(dataclasses.FrozenInstanceError):
-        batch.child = np.zeros(9)  # type: ignore[misc,assignment]
+        batch.child = np.zeros(9)  # type: ignore[assignment]
 
 
 @given(st.sampled_from([graphs_of_lists(), graphs_of_types(1), graphs_of_types()]), st.data())
@@ -688,7 +688,7 @@ def test_shape_and_dtype_set_in_place_change_nothing() -> None:
             base: Any = array
             while isinstance(base, np.ndarray):
                 base.shape = (-1, 1)
-                base.dtype = np.uint8
+                base.dtype = np.uint8  # type: ignore[misc]
                 base = base.base
         assert plain_graphs(source) == before
 

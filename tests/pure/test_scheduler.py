@@ -341,7 +341,7 @@ def test_each_graph_goes_to_the_share_with_the_least_so_far(costs: list[int], pa
 
 
 def test_the_cost_of_a_graph_is_its_vertices_and_its_depth() -> None:
-    graphs = [[[], [0], [1]], [[], [], [0, 1]], [[]], [[], [0], [0, 1], [2]]]
+    graphs: list[ChildLists] = [[[], [0], [1]], [[], [], [0, 1]], [[]], [[], [0], [0, 1], [2]]]
     batch = GraphBatch.from_graphs([InputGraph.from_children(each) for each in graphs])
     levels = number_levels(batch.child_ptr, batch.child)
     for level, costs in ((3.0, [12.0, 9.0, 4.0, 16.0]), (0.5, [4.5, 4.0, 1.5, 6.0])):
@@ -363,7 +363,9 @@ def test_children_are_arranged(lists: ChildLists, seed: int, one_type: bool) -> 
     functions, relations = rng.integers(0, 2, len(lists)), rng.integers(0, 3, graph.num_edges)
     allowed = np.full((2, 3, 2), True)
     allowed[0, 0, 1] = one_type
-    wanted, second, other = [], (), ()
+    wanted = []
+    second: tuple[int, ...] = ()
+    other: tuple[int, ...] = ()
     edges = iter(range(graph.num_edges))
     for v, kids in enumerate(lists):
         f = functions[v]

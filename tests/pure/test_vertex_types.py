@@ -38,8 +38,9 @@ def words(extra: dict[tuple[str, str, str], Any], **sizes: int) -> GraphBatch:
 
 def single(relation: str) -> GraphBatch:
     """Return a letter alone, with no edges of a relation."""
-    edges, pulls = {("char", relation, "char"): []}, {"char": {"letter": [1]}}
-    return GraphBatch.from_graphs([InputGraph.from_types({"char": 1}, edges, pulls)])
+    edges: dict[tuple[str, str, str], Any] = {("char", relation, "char"): []}
+    graph = InputGraph.from_types({"char": 1}, edges, {"char": {"letter": [1]}})
+    return GraphBatch.from_graphs([graph])
 
 
 # Batches that a tagger of words by their letters refuses, and parts of what it says.
@@ -131,10 +132,14 @@ def test_values_of_edges_that_do_not_fit() -> None:
         net(GraphBatch.from_graphs([replace(good, edge_pulls={})]))
 
 
-def of(*bodies: Callable[[Any], object], **options: Any) -> vrt.Model:
-    """Return a model of functions that do something and then write."""
-    cells = [Cell(lambda f, body=body: (body(f), _writes(f)), **options) for body in bodies]
-    return _model(**dict(zip("abc", cells, strict=False)))
+def of(body: Callable[[Any], object], **options: Any) -> vrt.Model:
+    """Return a model of a function that does something and then writes."""
+
+    def forward(f: Any) -> None:
+        body(f)
+        _writes(f)
+
+    return _model(a=Cell(forward, **options))
 
 
 def test_a_value_of_edges_is_of_several_relations() -> None:
