@@ -94,12 +94,12 @@ def shape_of(
 
 
 # Programs: 0 eager by rows, 1 path by units in three segments, 2 lazy by rows and sums over a list,
-# 3 backward in two segments.
+# 3 backward in two segments, 4 lazy beside 2, by rows alone.
 SHAPE = shape_of(
-    [Stage.EAGER, Stage.PATH, Stage.LAZY, Stage.PATH_BACKWARD],
-    [[Split.ROWS], [Split.UNITS] * 3, [Split.ROWS, Split.SUMS], [Split.UNITS] * 2],
-    [False, True, False, True],
-    [[0, 0, 4], [3, 2, 1], [2, 0, 0], [1, 0, 0]],
+    [Stage.EAGER, Stage.PATH, Stage.LAZY, Stage.PATH_BACKWARD, Stage.LAZY],
+    [[Split.ROWS], [Split.UNITS] * 3, [Split.ROWS, Split.SUMS], [Split.UNITS] * 2, [Split.ROWS]],
+    [False, True, False, True, False],
+    [[0, 0, 4], [3, 2, 1], [2, 0, 0], [1, 0, 0], [0, 0, 0]],
 )
 
 
@@ -115,7 +115,7 @@ def assembled(
     rows = np.arange(size, dtype=np.int32)[::2]
     table = [[0, size, 0, 0, ptr[size], 0]]
     table += [[1, b - a, a, 0, ptr[b] - ptr[a], ptr[a]] for a, b in tasks]
-    table += [[2, len(rows), NONE, 0, 0, 0]]
+    table += [[2, len(rows), NONE, 0, 0, 0], [4, size, 0, 0, ptr[size], 0]]
     table += [[3, b - a, a, 0, ptr[b] - ptr[a], ptr[a]] for a, b in reversed(tasks)]
     scheduled = Batch(np.array(table, np.int64), ptr, ptr, schedule.child_row)
     return assemble(SHAPE, scheduled, processors, tile), scheduled, rows
