@@ -13,7 +13,7 @@ import vertexrt as vrt
 from tests import edge_models, relation_models, typed_models
 from tests.backend.test_parallel_step import SETTINGS, dataset
 from tests.processes import ThreadCommunicator, together
-from tests.pure.test_graph_taken import copied
+from tests.pure.test_graph import copied
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import Use
 from vertexrt.errors import PullError

@@ -1,90 +1,269 @@
-"""Input graphs: constructors, what each keeps, and the text of every refusal."""
+"""Graphs and batches of them: what is given comes back, stays as it was, and is refused by name."""
 
+import copy
+import dataclasses
+import gc
+import pickle
 import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
+from weakref import ref
 
 import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.strategies import ChildLists, chains, child_lists, dags, forests, input_graphs, trees
-from vertexrt.errors import DataError, GraphError, PullError
-from vertexrt.graph import InputGraph, Rows
+import vertexrt as vrt
+from tests.backend.test_on_device import Lent
+from tests.package_source import ROOT
+from tests.strategies import ChildLists, child_lists, dags, input_graphs
+from vertexrt.data import Loader
+from vertexrt.errors import GraphError, VertexrtError
+from vertexrt.graph import GraphBatch, InputGraph, PullValue, Rows
+from vertexrt.graph.batch import fill, source_of, starts_of
 
-ROOT = Path(__file__).resolve().parents[2]
+TABLE = np.arange(6, dtype=np.float32).reshape(3, 2)
+
+
+def values_of(pull: PullValue) -> list[Any]:
+    """Return what each vertex, or edge, pulls, with its dtype, the slow way; None for nothing."""
+    if isinstance(pull, Rows):
+        rows = range(len(pull.table)) if pull.index is None else pull.index.tolist()
+        every = values_of(pull.table)
+        return [every[row] if row >= 0 else None for row in rows]
+    whole = pull.dtype.kind == "i"
+    return [None if whole and value == -1 else (value.dtype.name, value.tolist()) for value in pull]
+
+
+def pulls_for(count: int, rng: np.random.Generator) -> dict[str, Any]:
+    """Return pulls of every form."""
+    rows = int(rng.integers(1, 4))
+    return {
+        "whole": rng.integers(-1, 9, count, np.int32),
+        "reals": rng.standard_normal((count, 2, 1)).astype(np.float32),
+        "one": rng.standard_normal(count),
+        "shared": Rows(TABLE, rng.integers(-1, 3, count)),
+        "own": Rows(rng.standard_normal((rows, 2)), rng.integers(-1, rows, count)),
+        "by vertex": Rows(rng.standard_normal((count, 1))),
+        "empty": np.zeros((count, 0)),
+    }
+
+
+NAMES = [*pulls_for(0, np.random.default_rng(0))]
+
+
+def rows_of(pulls: Mapping[str, PullValue], count: int) -> list[dict[str, Any]]:
+    """Return what each vertex, or edge, pulls by name."""
+    columns = {name: values_of(pull) for name, pull in pulls.items()}
+    nothing: dict[str, Any] = dict.fromkeys(NAMES if count else ())
+    return [nothing | {name: each[k] for name, each in columns.items()} for k in range(count)]
+
+
+# A graph as a list: the type of each vertex, what it pulls, and of its slots the child, the
+# relation and what the edge pulls.
+Plain = list[tuple[str, dict[str, Any], list[tuple[int, str, dict[str, Any]]]]]
+
+
+def plain_graphs(batch: GraphBatch) -> list[Plain]:
+    """Read the graphs of a batch from its arrays, the slow way."""
+    vertices, edges = batch.num_vertices, batch.num_edges
+    types, relations = [""] * vertices, [""] * edges
+    if batch.types is not None:
+        types = [batch.types.names[number] for number in batch.types.of_vertex]
+        relations = [batch.types.relations[number] for number in batch.types.of_edge]
+    rows, rows_of_edges = rows_of(batch.pulls, vertices), rows_of(batch.edge_pulls, edges)
+    found = []
+    for first, end in pairwise(batch.graph_ptr.tolist()):
+        graph = []
+        for v in range(first, end):
+            slots = [
+                (max(int(batch.child[e]) - first, -1), relations[e], rows_of_edges[e])
+                for e in range(*batch.child_ptr[v : v + 2].tolist())
+            ]
+            graph.append((types[v], rows[v], slots))
+        found.append(graph)
+    return found
+
+
+@st.composite
+def graphs_of_lists(draw: Any) -> tuple[Plain, InputGraph]:
+    """Draw child lists, with empty slots."""
+    lists, rng = draw(child_lists()), np.random.default_rng(draw(st.integers(0, 999)))
+    count, slots = len(lists), sum(map(len, lists))
+    pulls, edge_pulls = pulls_for(count, rng), pulls_for(slots, rng)
+    of_edges = iter(rows_of(edge_pulls, slots))
+    plain: Plain = [
+        ("", row, [(child, "", next(of_edges)) for child in children])
+        for row, children in zip(rows_of(pulls, count), lists, strict=True)
+    ]
+    return plain, InputGraph.from_children(lists, pulls, edge_pulls)
+
+
+@st.composite
+def graphs_of_types(draw: Any, most: int = 3) -> tuple[Plain, InputGraph]:
+    """Draw a graph of types, of which one pulls nothing, or its edges, in any order.
+
+    Args:
+        most: types; one of them stands for a graph without types, which `from_edges` makes.
+    """
+    rng = np.random.default_rng(draw(st.integers(0, 999)))
+    names = draw(st.permutations("abc"[:most]))
+    counts = draw(st.lists(st.integers(0, 4), min_size=most, max_size=most).filter(any))
+    ends = np.cumsum([0, *counts]).tolist()
+    own = {name: range(*pair) for name, pair in zip(names, pairwise(ends), strict=True)}
+    name = st.sampled_from(names)
+    key = st.tuples(name, st.sampled_from("xy"), name)
+    keys = draw(st.lists(key, min_size=min(most, 2), max_size=most, unique=True))
+    silent = draw(st.sampled_from([*names, *keys])) if most > 1 else None
+    pulls = {of: {} if of == silent else pulls_for(len(own[of]), rng) for of in names}
+    plain: Plain = [(of, row, []) for of in names for row in rows_of(pulls[of], len(own[of]))]
+    edges, edge_pulls = {}, {}
+    for of in keys:
+        children, relation, parents = own[of[0]], of[1], own[of[2]]
+        pairs = [(child, parent) for child in children for parent in parents if child < parent]
+        chosen = draw(st.lists(st.sampled_from(pairs), max_size=5)) if pairs else []
+        edges[of] = [(child - children[0], parent - parents[0]) for child, parent in chosen]
+        edge_pulls[of] = {} if of == silent else pulls_for(len(chosen), rng)
+        rows = rows_of(edge_pulls[of], len(chosen))
+        for (child, parent), row in zip(chosen, rows, strict=True):
+            plain[parent][2].append((child, relation, row))
+    if most > 1:
+        return plain, InputGraph.from_types(
+            dict(zip(names, counts, strict=True)), edges, pulls, edge_pulls
+        )
+    graph = InputGraph.from_edges(counts[0], edges[keys[0]], pulls["a"], edge_pulls[keys[0]])
+    return [("", row, [(c, "", of) for c, _, of in slots]) for _, row, slots in plain], graph
+
+
+def filled(batch: GraphBatch) -> GraphBatch:
+    fill(batch)
+    return batch
+
+
+# Other ways to have the same graphs.
+WAYS: dict[str, Callable[[GraphBatch], Any]] = {
+    "as they are": lambda batch: batch,
+    "all copied": filled,
+    "taken": lambda batch: batch.take(np.arange(len(batch))),
+    "one by one": lambda batch: GraphBatch.from_graphs(batch),
+    "batches of one": lambda batch: GraphBatch.concat(batch[[k]] for k in range(len(batch))),
+    "pickled": lambda batch: pickle.loads(pickle.dumps(batch)),
+    "copied": copy.copy,
+    "copied deep": copy.deepcopy,
+    "replaced": dataclasses.replace,
+    "with pulls": lambda batch: batch.with_pulls({"one": batch.pulls["one"]}),
+    "from arrays": lambda batch: GraphBatch.from_arrays(
+        *(getattr(batch, field.name) for field in dataclasses.fields(batch))
+    ),
+}
+
+
+def arrays_of(batch: GraphBatch | InputGraph) -> Iterator[np.ndarray[Any, Any]]:
+    yield from (batch.child_ptr, batch.child)
+    if isinstance(batch, GraphBatch):
+        yield batch.graph_ptr
+    if batch.types is not None:
+        yield from (batch.types.of_vertex, batch.types.of_edge)
+    for pull in (*batch.pulls.values(), *batch.edge_pulls.values()):
+        for array in (pull.table, pull.index) if isinstance(pull, Rows) else (pull,):
+            if array is not None:
+                yield array
+
+
+def assert_nobody_can_write(batch: GraphBatch | InputGraph) -> None:
+    """Read-only is not enough, since owners and bases of arrays can be written to: see `owned`."""
+    for array in arrays_of(batch):
+        assert array.dtype.kind == "f" or array.dtype == np.int32
+        base: Any = array
+        while isinstance(base, np.ndarray):
+            assert not base.flags.writeable
+            base = base.base
+        assert type(base) is bytes
+    with pytest.raises(TypeError):
+        batch.pulls["word"] = np.zeros(9)  # type: ignore[index]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        batch.child = np.zeros(9)  # type: ignore[assignment]
+
+
+@given(st.sampled_from([graphs_of_lists(), graphs_of_types(1), graphs_of_types()]), st.data())
+def test_graphs_stay_what_they_are(kind: st.SearchStrategy[Any], data: st.DataObject) -> None:
+    """Judged by lists: chosen by indices of every form, again and again, in every other way."""
+    drawn = data.draw(st.lists(kind, min_size=1, max_size=4))
+    plain, graphs = ([*each] for each in zip(*drawn, strict=True))
+    batch = GraphBatch.from_graphs(graphs)
+    for way in data.draw(st.lists(st.sampled_from(sorted(WAYS)), max_size=3)):
+        count = len(plain)
+        numbers = st.integers(-count, count - 1)
+        several = st.lists(numbers, min_size=1, max_size=5)
+        mask = st.lists(st.booleans(), min_size=count, max_size=count)
+        key = data.draw(st.slices(count) | several | mask | several.map(tuple))
+        chosen = np.arange(count)[list(key) if isinstance(key, tuple) else key].tolist()
+        if not chosen:
+            with pytest.raises(GraphError, match=r"^\[take\] no graph;"):
+                batch[key]
+            continue
+        batch, plain = WAYS[way](batch[key]), [plain[k] for k in chosen]
+        assert plain_graphs(GraphBatch.from_graphs([batch[-1]])) == plain[-1:]
+    sizes = [len(each) for each in plain]
+    slots = [sum(len(children) for _, _, children in each) for each in plain]
+    starts = [np.cumsum([0, *each]).tolist() for each in (sizes, slots)]
+    assert plain_graphs(batch) == plain
+    assert (batch.num_graphs, batch.sizes().tolist()) == (len(batch), sizes)
+    assert (batch.num_vertices, batch.num_edges) == (sum(sizes), sum(slots))
+    assert [each.tolist() for each in starts_of(batch)] == starts
+    assert [*batch.pulls] == [*batch.edge_pulls] == NAMES
+    assert batch.graph_of.tolist() == np.repeat(np.arange(len(plain)), sizes).tolist()
+    assert batch.roots.tolist() == sorted({*range(sum(sizes))} - {*batch.child.tolist()})
+    for name in batch.types.names if batch.types else ():
+        types = [of for each in plain for of, _, _ in each]
+        assert batch.of_type(name).tolist() == [v for v, of in enumerate(types) if of == name]
+    for each in (batch, batch[0]):
+        assert_nobody_can_write(each)
+
+
+# Graphs by their constructors.
 
 
 def lists_of(graph: InputGraph) -> ChildLists:
     return [graph.children(v) for v in range(graph.num_vertices)]
 
 
-@given(child_lists())
-def test_child_lists_come_back(lists: ChildLists) -> None:
-    graph = InputGraph.from_children(lists)
-    assert lists_of(graph) == lists
-    assert graph.num_vertices == len(lists)
-    assert graph.num_edges == sum(map(len, lists))
-    assert graph.child.dtype == graph.child_ptr.dtype == np.int32
+def brackets(text: str, **where: Any) -> InputGraph:
+    return InputGraph.from_brackets(text, **where).graph
 
 
-@given(trees(ordered=True))
-def test_trees_have_one_root(lists: ChildLists) -> None:
-    children = [c for slots in lists for c in slots if c >= 0]
-    assert sorted(children) == list(range(len(lists) - 1))
+MADE: dict[str, ChildLists] = {
+    "InputGraph.chain(3)": [[], [0], [1]],
+    "InputGraph.complete_tree(1)": [[]],
+    "InputGraph.complete_tree(4)": [[], [], [], [], [0, 1], [2, 3], [4, 5]],
+    "InputGraph.complete_tree(3, 3)": [[], [], [], [0, 1, 2]],
+    "brackets('(3 (2 a) (4 (4 b) (2 c)))')": [[], [], [], [1, 2], [0, 3]],
+    "edges_of_types()": [[], [], [], [], [1, 0]],
+}
 
 
-@given(forests(ordered=True))
-def test_forests_have_at_most_one_parent(lists: ChildLists) -> None:
-    children = [c for slots in lists for c in slots if c >= 0]
-    assert len(children) == len(set(children))
-
-
-@given(chains(ordered=True))
-def test_chain_equals_its_child_lists(lists: ChildLists) -> None:
-    assert lists_of(InputGraph.chain(len(lists))) == lists
-
-
-@given(child_lists())
-def test_edges_give_the_same_graph(lists: ChildLists) -> None:
-    filled = [[c for c in slots if c >= 0] for slots in lists]
-    edges = [(c, parent) for parent, slots in enumerate(filled) for c in slots]
-    assert lists_of(InputGraph.from_edges(len(lists), edges)) == filled
-
-
-@pytest.mark.parametrize(("leaves", "arity"), [(1, 2), (2, 2), (8, 2), (9, 3), (1, 3)])
-def test_complete_tree(leaves: int, arity: int) -> None:
-    graph = InputGraph.complete_tree(leaves, arity)
-    assert graph.num_vertices == (leaves * arity - 1) // (arity - 1)
-    below = np.zeros(graph.num_vertices, int)  # leaves under each vertex
-    level = np.zeros(graph.num_vertices, int)
-    for v in range(graph.num_vertices):
-        children = graph.children(v)
-        assert len(children) == (0 if v < leaves else arity)
-        below[v] = sum(below[c] for c in children) if children else 1
-        assert len({level[c] for c in children}) <= 1
-        level[v] = level[children[0]] + 1 if children else 0
-    assert below[-1] == leaves
-
-
-def test_complete_tree_of_four() -> None:
-    assert lists_of(InputGraph.complete_tree(4)) == [[], [], [], [], [0, 1], [2, 3], [4, 5]]
+@pytest.mark.parametrize("code", MADE)
+def test_shapes_by_name(code: str) -> None:
+    assert lists_of(eval(code)) == MADE[code]
 
 
 def test_brackets() -> None:
     tree = InputGraph.from_brackets("(3 (2 a) (4 (4 8\u00a01\\/2) (2 film)))")
-    assert lists_of(tree.graph) == [[], [], [], [1, 2], [0, 3]]
     assert tree.words == ("a", "8\u00a01\\/2", "film")
     assert tree.leaves.tolist() == [0, 1, 2]
     assert np.asarray(tree.graph.pulls["label"]).tolist() == [2, 4, 2, 4, 3]
 
 
-@pytest.mark.parametrize(("text", "count"), [("", 0), ("(1 a)\n(2 b)", 2)])
-def test_brackets_must_be_one_tree(text: str, count: int) -> None:
-    with pytest.raises(DataError, match=rf"^\[some.txt, line 7\] {count} trees; expected one;"):
-        InputGraph.from_brackets(text, file="some.txt", line=7)
+def trimmed(slots: list[int]) -> list[int]:
+    """Drop trailing empty slots: networkx has no edge to show them."""
+    while slots and slots[-1] == -1:
+        slots = slots[:-1]
+    return slots
 
 
 @given(input_graphs())
@@ -92,16 +271,9 @@ def test_networkx_and_back(graph: InputGraph) -> None:
     network = graph.to_networkx()
     names = [n for n in graph.pulls if any(n in attrs for _, attrs in network.nodes(data=True))]
     again = InputGraph.from_networkx(network, names)
-    assert [_trimmed(slots) for slots in lists_of(graph)] == lists_of(again)
+    assert [trimmed(slots) for slots in lists_of(graph)] == lists_of(again)
     for name in names:
-        np.testing.assert_array_equal(np.asarray(graph.pulls[name]), np.asarray(again.pulls[name]))
-
-
-def _trimmed(slots: list[int]) -> list[int]:
-    """Drop trailing empty slots: networkx has no edge to show them."""
-    while slots and slots[-1] == -1:
-        slots = slots[:-1]
-    return slots
+        np.testing.assert_array_equal(graph.pulls[name], again.pulls[name])
 
 
 def test_networkx_attributes_by_name() -> None:
@@ -112,168 +284,28 @@ def test_networkx_attributes_by_name() -> None:
     dag.add_edges_from([("b", "c"), ("a", "c")])
     graph = InputGraph.from_networkx(dag, ["word", "x", "y"])
     assert lists_of(graph) == [[], [], [1, 0]]
-    assert np.asarray(graph.pulls["word"]).tolist() == [3, -1, -1]
-    x, y = graph.pulls["x"], graph.pulls["y"]
-    assert isinstance(x, Rows)
-    assert isinstance(y, Rows)
-    assert x.index is not None
-    assert x.table.tolist() == [[1.0, 2.0], [3.0, 4.0]]
-    assert x.index.tolist() == [0, 1, -1]
-    assert y.table.tolist() == [0.5, 1.5]
+    assert {name: values_of(pull) for name, pull in graph.pulls.items()} == {
+        "word": [("int32", 3), None, None],
+        "x": [("float64", [1.0, 2.0]), ("float64", [3.0, 4.0]), None],
+        "y": [None, ("float64", 0.5), ("float64", 1.5)],
+    }
     assert InputGraph.from_networkx(graph.to_networkx(), ["x"]).pulls["x"] is not None
 
 
-def test_networkx_refusals() -> None:
-    undirected: Any = nx.Graph([(0, 1)])
-    with pytest.raises(GraphError, match=r"^\[from_networkx\] a Graph; expected a DiGraph"):
-        InputGraph.from_networkx(undirected)
-    dag: Any = nx.MultiDiGraph()
-    dag.add_edge(0, 2, slot=1)
-    dag.add_edge(1, 2, slot=1)
-    with pytest.raises(GraphError, match=r"the edge 1 -> 2 has the slot 1; expected whole"):
-        InputGraph.from_networkx(dag)
-    with pytest.raises(PullError, match=r"^\[from_networkx\] no node has the attribute 'word';"):
-        InputGraph.from_networkx(nx.path_graph(3, nx.DiGraph), ["word"])
-    with pytest.raises(GraphError, match=r"vertices 0 -> 2 -> 1 -> 0 form a cycle of 3"):
-        InputGraph.from_networkx(nx.cycle_graph(3, nx.DiGraph))
-
-
-@pytest.mark.parametrize(
-    ("lists", "text"),
-    [
-        (
-            [[], [2], [3, 0], [1]],
-            "[input graph] the vertices 1 -> 2 -> 3 -> 1 form a cycle of 3, each with the next as"
-            " its child; children are evaluated before their parents; remove an edge of the cycle,"
-            " or unroll it: vrt.data.edges.rounds.",
-        ),
-        (
-            [[1], [1]],
-            "[input graph] the vertex 1 is its own child; children are evaluated before their"
-            " parents; remove an edge of the cycle, or unroll it: vrt.data.edges.rounds.",
-        ),
-        (
-            [[], [0, 4]],
-            "[input graph] vertex 1 has the child 4; its graph has the vertices 0..1, and -1 is an"
-            " empty slot; correct the child.",
-        ),
-        (
-            [[], [-2]],
-            "[input graph] vertex 1 has the child -2; its graph has the vertices 0..1, and -1 is"
-            " an empty slot; correct the child.",
-        ),
-        ([], "[input graph] no vertices; expected at least one vertex; leave it out."),
-    ],
-)
-def test_structure_is_refused(lists: ChildLists, text: str) -> None:
-    with pytest.raises(GraphError) as caught:
-        InputGraph.from_children(lists)
-    assert str(caught.value) == text
-
-
-@given(dags(max_vertices=8, ordered=True))
-def test_any_cycle_is_found(lists: ChildLists) -> None:
-    closed = [*lists, [len(lists) + 1], [len(lists)]]
-    names = f"{len(lists)} -> {len(lists) + 1} -> {len(lists)}"
-    with pytest.raises(GraphError, match=names):
-        InputGraph.from_children(closed)
-
-
-def test_a_long_cycle_is_shortened() -> None:
-    lists = [[(v + 1) % 100] for v in range(100)]
-    with pytest.raises(GraphError, match=r"0 -> 1 -> .* -> 7 -> \.\.\. -> 0 form a cycle of 100"):
-        InputGraph.from_children(lists)
-
-
-def test_offsets_and_dtypes_are_refused() -> None:
-    child = np.array([0, 0])
-    with pytest.raises(GraphError) as caught:
-        InputGraph(np.array([0, 2, 1]), child)
-    assert str(caught.value) == (
-        "[input graph] child_ptr holds 0 ... 1; expected offsets that rise from 0 to the 2 slots;"
-        " correct the offsets."
-    )
-    with pytest.raises(GraphError, match=r"child is float64 \[2\]; expected int32"):
-        InputGraph(np.array([0, 0, 2]), np.array([0.0, 0.0]))
-    with pytest.raises(GraphError, match="child has a whole number beyond 32 bits"):
-        InputGraph(np.array([0, 0, 2]), np.array([0, 2**40]))
-
-
-def test_edges_and_trees_are_refused() -> None:
-    with pytest.raises(GraphError, match=r"edge 1 goes from 0 to the parent 5; the graph has the"):
-        InputGraph.from_edges(2, [(0, 1), (0, 5)])
-    with pytest.raises(GraphError, match=r"6 leaves and arity 2; .*; take 4 or 8 leaves\.$"):
-        InputGraph.complete_tree(6)
-    with pytest.raises(GraphError, match=r"no vertices; expected at least one"):
-        InputGraph.chain(0)
-
-
-@pytest.mark.parametrize(
-    ("make", "text"),
-    [
-        (lambda: InputGraph.chain("3"), "length is '3'; expected a whole number in 0..2147483646"),  # type: ignore[arg-type]
-        (lambda: InputGraph.chain(-1), "length is -1; expected a whole number in"),
-        (lambda: InputGraph.chain(2**40), "length is 1099511627776; expected a whole number in"),
-        (lambda: InputGraph.chain(True), "length is True; expected"),
-        (lambda: InputGraph.complete_tree(4, 2.0), "arity is 2.0; expected a whole number"),  # type: ignore[arg-type]
-        (
-            lambda: InputGraph.from_children([0, 1]),
-            "the child lists are none (object of type 'int'",
-        ),  # type: ignore[list-item]
-        (lambda: InputGraph.from_children(None), "the child lists are none ("),  # type: ignore[arg-type]
-        (lambda: InputGraph.from_edges(2, 5), "edges is an array []; expected pairs"),  # type: ignore[arg-type]
-        (lambda: InputGraph.from_edges(2, [(0, 1, 1)]), "edges is an array [1, 3]; expected pairs"),  # type: ignore[list-item]
-        (lambda: InputGraph.from_edges(2, [(0, 1), (0,)]), "edges is rows of unequal length;"),  # type: ignore[list-item]
-        (lambda: InputGraph.from_edges(2, [(0, 0.5)]), "edges is float64 [2]; expected int32"),  # type: ignore[list-item]
-        (lambda: InputGraph.chain(2).children(2), "vertex is 2; expected a whole number in 0..1"),
-        (lambda: InputGraph.chain(2).children(-1), "vertex is -1; expected a whole number in"),
-    ],
-)
-def test_what_is_no_graph_is_refused(make: Any, text: str) -> None:
-    with pytest.raises(GraphError) as caught:
-        make()
-    assert str(caught.value).startswith(f"[input graph] {text}")
-
-
-@pytest.mark.parametrize(
-    ("pull", "text"),
-    [
-        (np.zeros(2, int), "pull 'p' has [2]; expected [3, ...], one row a vertex"),
-        (5, "pull 'p' has []; expected [3, ...], one row a vertex"),
-        (np.zeros((3, 2), int), "pull 'p' has whole numbers of shape [3, 2]; expected [3]"),
-        ([0, -4, 1], "pull 'p' has -4 at vertex 1; expected at least 0, or -1 where the vertex"),
-        (
-            ["a", "b", "c"],
-            "pull 'p' has dtype <U1; expected rows of one shape, of whole numbers of 32",
-        ),
-        (
-            [[1.0], [1.0, 2.0], [3.0]],
-            "pull 'p' has rows of unequal length; expected rows of one shape",
-        ),
-        ([0, 0, 2**33], "pull 'p' has a whole number beyond 32 bits; expected rows of one"),
-        (Rows(np.zeros((2, 4))), "a table of shape [2, 4] without an index; expected [3, ...]"),
-        (
-            Rows(np.zeros((2, 4)), np.array([0, 1], np.int32)),
-            "an index int32 [2]; expected whole numbers [3]",
-        ),
-    ],
-)
-def test_pulls_are_refused(pull: Any, text: str) -> None:
-    with pytest.raises(PullError) as caught:
-        InputGraph.chain(3, {"p": pull})
-    assert text in str(caught.value)
-    assert str(caught.value).startswith("[input graph] ")
-    assert str(caught.value).endswith(
-        ("; correct the array.", "; number the words: vrt.data.from_records does.")
-    )
-
-
 def test_pulls_are_converted() -> None:
-    graph = InputGraph.chain(2, {"a": [1, -1], "b": [[0.5], [1.5]], "c": np.zeros(2, np.float32)})
-    assert [np.asarray(graph.pulls[n]).dtype for n in "abc"] == [np.int32, np.float64, np.float32]
-    swapped = InputGraph.chain(2, {"d": np.array([0.5, 2.0], ">f4"), "e": np.array([3, 1], ">i8")})
-    assert [np.asarray(swapped.pulls[n]).tolist() for n in "de"] == [[0.5, 2.0], [3, 1]]
-    assert [np.asarray(swapped.pulls[n]).dtype for n in "de"] == [np.float32, np.int32]
+    graph = InputGraph.chain(
+        2,
+        {
+            "lists": [1, -1],
+            "reals": [[0.5], [1.5]],
+            "kept": np.zeros(2, np.float32),
+            "swapped": np.array([0.5, 2.0], ">f4"),
+            "swapped numbers": np.array([3, 1], ">i8"),
+        },
+    )
+    found = [np.asarray(each) for each in graph.pulls.values()]
+    assert [each.dtype for each in found] == [np.int32, np.float64, *[np.float32] * 2, np.int32]
+    assert [each.tolist() for each in found[-2:]] == [[0.5, 2.0], [3, 1]]
 
 
 def test_import_is_light() -> None:
@@ -286,3 +318,581 @@ def test_import_is_light() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert run.stdout.strip() == "[]"
+
+
+# What is refused.
+
+
+def made(*pulls: Any) -> GraphBatch:
+    """Return a batch of chains of two that pull these."""
+    return GraphBatch.from_graphs([InputGraph.chain(2, each) for each in pulls])
+
+
+def pulled(values: Any) -> InputGraph:
+    return InputGraph.chain(3, {"p": values})
+
+
+def types_of(edges: Any, *pulls: Any, **sizes: Any) -> InputGraph:
+    return InputGraph.from_types(sizes or {"word": 2}, edges, *pulls)
+
+
+def edges_of_types() -> InputGraph:
+    """Return vertices of two types, those of the first before those of the second."""
+    return types_of({("a", "x", "b"): [(1, 2), (0, 2)], ("b", "y", "a"): []}, a=2, b=3)
+
+
+def arrays(**changes: Any) -> GraphBatch:
+    """Return a batch of two graphs, with some other arrays."""
+    fields = {"graph_ptr": [0, 2, 5], "child_ptr": [0, 0, 1, 2, 3, 4], "child": [0, -1, 2, 3]}
+    return GraphBatch.from_arrays(**fields | changes)
+
+
+def network(*edges: tuple[int, int, Any]) -> InputGraph:
+    dag: Any = nx.MultiDiGraph()
+    dag.add_edges_from((child, parent, {"slot": slot}) for child, parent, slot in edges)
+    return InputGraph.from_networkx(dag)
+
+
+WORD = ("word", "before", "word")
+ONE = {"x": [1, 2]}
+NOTHING = {"x": Rows(np.zeros(0), [-1, -1])}
+TREE = InputGraph.from_brackets("(1 (0 a) (1 b))")
+CYCLE = (
+    "; children are evaluated before their parents; remove an edge of the cycle, or unroll it: "
+    "vrt.data.edges.rounds."
+)
+HAS = "; its graph has the vertices 0..1, and -1 is an empty slot; correct the child."
+GRAPHS = "; the batch has the graphs 0..1; give a row of their numbers."
+# What is written, and how its error begins.
+REFUSED = {
+    "brackets('', file='some.txt', line=7)": "DataError: [some.txt, line 7] 0 trees; expected one;",
+    "brackets('(1 a)\\n(2 b)')": "DataError: [brackets, line 1] 2 trees; expected one;",
+    "InputGraph.from_children([[], [2], [3, 0], [1]])": (
+        "GraphError: [input graph] the vertices 1 -> 2 -> 3 -> 1 form a cycle of 3, each with the "
+        f"next as its child{CYCLE}"
+    ),
+    "InputGraph.from_children([[(v + 1) % 100] for v in range(100)])": (
+        "GraphError: [input graph] the vertices 0 -> 1 -> 2 -> 3 -> 4 -> 5 -> 6 -> 7 -> ... -> 0 "
+        "form a cycle of 100"
+    ),
+    "InputGraph.from_children([[1], [1]])": (
+        f"GraphError: [input graph] the vertex 1 is its own child{CYCLE}"
+    ),
+    "InputGraph.from_children([[], [0, 2]])": (
+        f"GraphError: [input graph] vertex 1 has the child 2{HAS}"
+    ),
+    "InputGraph.from_children([[], [-2]])": (
+        f"GraphError: [input graph] vertex 1 has the child -2{HAS}"
+    ),
+    "InputGraph.from_children([])": (
+        "GraphError: [input graph] no vertices; expected at least one vertex; leave it out."
+    ),
+    "InputGraph.from_children([0])": "GraphError: [input graph] the child lists are none (object ",
+    "InputGraph.from_children(None)": "GraphError: [input graph] the child lists are none (",
+    "InputGraph([0, 2, 1], [0, 0])": (
+        "GraphError: [input graph] child_ptr holds 0 ... 1; expected offsets that rise from 0 to "
+        "the 2 slots; correct the offsets."
+    ),
+    "InputGraph([0, 0, 2], [0.0, 0.0])": (
+        "GraphError: [input graph] child is float64 [2]; expected int32"
+    ),
+    "InputGraph([0, 0, 2], [0, 2**40])": (
+        "GraphError: [input graph] child has a whole number beyond 32 bits"
+    ),
+    "InputGraph.chain(0)": "GraphError: [input graph] no vertices; expected at least one",
+    "InputGraph.chain('3')": (
+        "GraphError: [input graph] length is '3'; expected a whole number in 0..2147483646"
+    ),
+    "InputGraph.chain(-1)": "GraphError: [input graph] length is -1; expected a whole number in",
+    "InputGraph.chain(2**40)": "GraphError: [input graph] length is 1099511627776; expected",
+    "InputGraph.chain(True)": "GraphError: [input graph] length is True; expected",
+    "InputGraph.chain(2).children(2)": "GraphError: [input graph] vertex is 2; expected a whole",
+    "InputGraph.chain(2).children(-1)": "GraphError: [input graph] vertex is -1; expected a whole",
+    "InputGraph.complete_tree(6)": (
+        "GraphError: [input graph] a complete tree of 6 leaves and arity 2; the leaves are a power "
+        "of the arity, which is at least 2; take 4 or 8 leaves."
+    ),
+    "InputGraph.complete_tree(1, 1)": "GraphError: [input graph] a complete tree of 1 leaves and ",
+    "InputGraph.complete_tree(4, 2.0)": "GraphError: [input graph] arity is 2.0; expected a whole",
+    "InputGraph.from_edges(2, [(0, 1), (0, 2)])": (
+        "GraphError: [input graph] edge 1 goes from 0 to the parent 2; the graph has the vertices "
+        "0..1; correct the edge."
+    ),
+    "InputGraph.from_edges(2, 5)": "GraphError: [input graph] edges is an array []; expected pairs",
+    "InputGraph.from_edges(2, [(0, 1, 1)])": (
+        "GraphError: [input graph] edges is an array [1, 3]; expected pairs"
+    ),
+    "InputGraph.from_edges(2, [(0, 1), (0,)])": (
+        "GraphError: [input graph] edges is rows of unequal length;"
+    ),
+    "InputGraph.from_edges(2, [(0, 0.5)])": (
+        "GraphError: [input graph] edges is float64 [2]; expected int32"
+    ),
+    "InputGraph.from_edges(2, [(0, 1)], edge_pulls={'x': [1.0, 2.0]})": (
+        "PullError: [input graph] edge pull 'x' has [2]; expected [1, ...], one row an edge"
+    ),
+    "InputGraph.from_children([[], [0]], edge_pulls={'kind': [-2]})": (
+        "PullError: [input graph] edge pull 'kind' has -2 at edge 0; expected at least 0, or -1 "
+        "where the edge has none"
+    ),
+    # networkx
+    "InputGraph.from_networkx(nx.path_graph(3, nx.DiGraph), ['word'])": (
+        "PullError: [from_networkx] no node has the attribute 'word';"
+    ),
+    "network((0, 2, 1), (1, 2, 1))": (
+        "GraphError: [from_networkx] the edge 1 -> 2 has the slot 1; expected whole"
+    ),
+    "network((0, 1, -1))": "GraphError: [from_networkx] the edge 0 -> 1 has the slot -1;",
+    "network((0, 1, None), (1, 2, None), (2, 0, None))": (
+        "GraphError: [input graph] the vertices 0 -> 2 -> 1 -> 0 form a cycle of 3"
+    ),
+    # types
+    "InputGraph.from_types({}, {})": "GraphError: [input graph] sizes is {}; a dict of names",
+    "types_of({}, word=-1)": "GraphError: [input graph] sizes['word'] is -1;",
+    "types_of([(0, 1)])": "GraphError: [input graph] edges is a list;",
+    "types_of({'before': []})": (
+        "GraphError: [input graph] edges of 'before'; names (child type, relation, parent type); "
+        "name all three"
+    ),
+    "types_of({('word', 'x', 'wrd'): []})": (
+        "GraphError: [input graph] edges name the vertex type 'wrd'; the vertex types are word; "
+        "name one of these. Nearest: 'word'"
+    ),
+    "types_of({WORD: [(0, 2)]})": (
+        f"GraphError: [input graph] edge 0 of {WORD} has the parent 2; there are 2 vertices of type"
+    ),
+    "types_of({WORD: [0, 1]})": (
+        f"GraphError: [input graph] edges of {WORD} are an array [2]; pairs"
+    ),
+    "types_of({WORD: [(0, 1), (1, 0)]})": (
+        "GraphError: [input graph] the vertices 0 -> 1 -> 0 form a cycle of 2"
+    ),
+    "types_of({}, {'word': {'n': [1, 2, 3]}})": (
+        "PullError: [input graph] 'n' of 'word' has [3]; expected [2, ...], one row a vertex"
+    ),
+    "types_of({}, {'w': {'n': [1, 2]}})": (
+        "GraphError: [input graph] pulls name the vertex type 'w'; the vertex types are word;"
+    ),
+    "types_of({}, {'word': [1]})": "PullError: [input graph] pulls is {'word': [1]}; a dict",
+    "types_of({WORD: []}, {}, {WORD: {'x': [1.0]}})": (
+        f"PullError: [input graph] 'x' of {WORD} has [1]; expected [0, ...], one row an edge"
+    ),
+    "types_of({}, {}, {WORD: {'x': []}})": (
+        f"GraphError: [input graph] edge_pulls name the edges {WORD}; edges are given of none"
+    ),
+    "types_of({WORD: []}, {}, {WORD: [1]})": (
+        f"PullError: [input graph] edge_pulls is {{{WORD}: [1]}}; a dict of the keys of edges"
+    ),
+    "types_of({}, {'a': {'n': [1]}, 'b': {'n': [1.0]}}, a=1, b=1)": (
+        "PullError: [type b] pull 'n' is float64 [N] with an index; in type a it is int32 [V]"
+    ),
+    "edges_of_types().types.number('c')": (
+        "GraphError: [input graph] types name the vertex type 'c'; the vertex types are a, b;"
+    ),
+    "GraphBatch.from_graphs([edges_of_types()]).of_type('bb')": (
+        "GraphError: [input graph] types name the vertex type 'bb'; the vertex types are a, b; "
+        "name one of these. Nearest: 'b'"
+    ),
+    # take and index
+    "made({}, {}).take([])": f"GraphError: [take] no graph{GRAPHS}",
+    "made({}, {}).take([0, 2])": f"GraphError: [take] graph 2{GRAPHS}",
+    "made({}, {}).take([-1])": f"GraphError: [take] graph -1{GRAPHS}",
+    "made({}, {}).take([0, 1]).take([0, 7])": f"GraphError: [take] graph 7{GRAPHS}",
+    "made({}, {}).take([2**32])": f"GraphError: [take] graph 4294967296{GRAPHS}",
+    "made({}, {}).take([0.5])": f"GraphError: [take] graph numbers of dtype float64{GRAPHS}",
+    "made({}, {}).take([[0]])": f"GraphError: [take] graph numbers with 2 axes{GRAPHS}",
+    "made({}, {})['x']": "GraphError: [take] only integers, slices",
+    "made({}, {})[1.5]": "GraphError: [take] only integers, slices",
+    "made({}, {})[None]": f"GraphError: [take] graph numbers with 2 axes{GRAPHS}",
+    "made({}, {})[[True]]": "GraphError: [take] boolean index did not match",
+    "made({}, {})[slice('a', None)]": "GraphError: [take] slice indices must be integers",
+    "made({}, {})[2]": "GraphError: [take] index 2 is out of bounds",
+    "made({}, {})[[[0]]]": f"GraphError: [take] graph numbers with 2 axes{GRAPHS}",
+    "GraphBatch.from_graphs([InputGraph.chain(100_000)]).take(np.zeros(25_000, int))": (
+        "GraphError: [take] 2500000000 vertices with 2499975000 slots; at most 2147483646 of each;"
+    ),
+    # side by side
+    "GraphBatch.from_graphs([])": "GraphError: [graph batch] no graph; expected at least one;",
+    "GraphBatch.from_graphs(TREE.graph)": (
+        "GraphError: [graph batch] a InputGraph; expected a list of InputGraph; pass a list of "
+        "graphs."
+    ),
+    "GraphBatch.from_graphs([TREE.graph, TREE])": (
+        "GraphError: [graph batch] graph 1 is a BracketTree; expected a list of InputGraph; pass "
+        "the attribute"
+    ),
+    "GraphBatch.from_graphs([parse_brackets('(1 a)')])": (
+        "GraphError: [graph batch] graph 0 is a BracketForest; expected a list of InputGraph;"
+    ),
+    "GraphBatch.from_graphs(3)": (
+        "GraphError: [graph batch] a int; expected a list of InputGraph; make each an InputGraph,"
+    ),
+    "GraphBatch.from_graphs([made({})])": (
+        "GraphError: [graph batch] graph 0 is a GraphBatch; expected a list of InputGraph; pass "
+        "the batch itself"
+    ),
+    "GraphBatch.from_graphs([types_of({}), InputGraph.chain(1)])": (
+        "GraphError: [graph batch] 1 of 2 graphs have vertex types"
+    ),
+    "GraphBatch.concat([])": "GraphError: [concat] no batch; expected at least one",
+    "GraphBatch.concat(made({}))": "GraphError: [concat] batch 0 is a InputGraph; expected a list",
+    "GraphBatch.concat(None)": "GraphError: [concat] a NoneType; expected a list of GraphBatch",
+    "GraphBatch.concat([made(ONE), made({})])": (
+        "PullError: [batch 1] no pull 'x'; batch 0 has it; give every batch the same pulls."
+    ),
+    "made(ONE, {})": "PullError: [graph 1] no pull 'x'; graph 0 has it; give every graph the same",
+    "made({}, ONE)": "PullError: [graph 1] a pull 'x'; graph 0 has none;",
+    "made(ONE, ONE, {'x': Rows(np.zeros((1, 3)), [0, -1])})": (
+        "PullError: [graph 2] pull 'x' is float64 [N, 3] with an index; in graph 0 it is int32 "
+        "[V]; give every graph the same form, shape and dtype."
+    ),
+    # An array has a row for each vertex; whole numbers, and rows by an index, may be absent.
+    "made({'x': [0.5, 1.5]}, NOTHING)": (
+        "PullError: [graph 1] pull 'x' is float64 [N] with an index; in graph 0"
+    ),
+    "made(NOTHING, {'x': [0.5, 1.5]})": (
+        "PullError: [graph 0] pull 'x' is float64 [N] with an index; in graph 1"
+    ),
+    "made(*({'x': Rows(np.zeros((2**30 + k, 0)), [k, k])} for k in (0, 1)))": (
+        "PullError: [graph batch] the tables of pull 'x' have 2147483649 rows together"
+    ),
+    # arrays
+    "arrays(child=[0, 4, 2, 3])": (
+        "GraphError: [graph 1] the vertices 2 -> 4 -> 3 -> 2 form a cycle of 3"
+    ),
+    "arrays(child=[0, 1, 2, -1])": (
+        "GraphError: [graph 1] vertex 2 has the child 1; its graph has the vertices 2..4, and -1"
+    ),
+    "arrays(child=[2, -1, 2, 3])": "GraphError: [graph 0] vertex 1 has the child 2; its graph has",
+    "arrays(child=[900000, -1, 2, 3])": "GraphError: [graph 0] vertex 1 has the child 900000;",
+    "arrays(child=[1, -1, 2, 3])": "GraphError: [graph 0] the vertex 1 is its own child;",
+    "arrays(child_ptr=[0, 0, 2, 1, 3, 4])": (
+        "GraphError: [graph batch] child_ptr holds 0 ... 4; expected offsets that rise"
+    ),
+    # Every difference of these wraps around to a positive int32.
+    "arrays(child_ptr=[0, 2**31 - 1, 1000 - 2**31, 1, 3, 4])": (
+        "GraphError: [graph batch] child_ptr holds 0 ... 4; expected offsets that rise"
+    ),
+    "arrays(graph_ptr=[0, 2, 2, 5])": "GraphError: [graph batch] graph 1 is empty; expected at",
+    "arrays(graph_ptr=[0, 2, 4])": (
+        "GraphError: [graph batch] graph_ptr holds 0 ... 4; expected offsets that rise from 0 to"
+    ),
+    "arrays(pulls={'x': np.zeros(4)})": (
+        "PullError: [graph batch] pull 'x' has [4]; expected [5, ...], one row a vertex"
+    ),
+    "arrays(pulls={3: np.zeros(5)})": "PullError: [graph batch] a pull is called 3; expected text",
+    "arrays(pulls=[np.zeros(5)])": "PullError: [graph batch] the pulls are a list; expected arrays",
+    # pulls
+    "pulled(np.zeros(2, int))": (
+        "PullError: [input graph] pull 'p' has [2]; expected [3, ...], one row a vertex; correct "
+        "the array."
+    ),
+    "pulled(5)": "PullError: [input graph] pull 'p' has []; expected [3, ...], one row a vertex",
+    "pulled(np.zeros((3, 2), int))": (
+        "PullError: [input graph] pull 'p' has whole numbers of shape [3, 2]; expected [3]; correct"
+    ),
+    "pulled([0, -4, 1])": (
+        "PullError: [input graph] pull 'p' has -4 at vertex 1; expected at least 0, or -1 where the"
+        " vertex has none; correct the array."
+    ),
+    "pulled(['a', 'b', 'c'])": (
+        "PullError: [input graph] pull 'p' has dtype <U1; expected rows of one shape, of whole "
+        "numbers of 32 bits, float32 or float64; number the words: vrt.data.from_records does."
+    ),
+    "pulled([[1.0], [1.0, 2.0], [3.0]])": (
+        "PullError: [input graph] pull 'p' has rows of unequal length; expected rows of one shape"
+    ),
+    "pulled([0, 0, 2**33])": (
+        "PullError: [input graph] pull 'p' has a whole number beyond 32 bits; expected rows of one"
+    ),
+    "pulled(Rows(np.zeros((2, 4))))": (
+        "PullError: [input graph] pull 'p' has a table of shape [2, 4] without an index; expected "
+        "[3, ...], one row a vertex"
+    ),
+    "pulled(Rows(np.zeros((2, 4)), [0, 1]))": (
+        "PullError: [input graph] pull 'p' has an index int32 [2]; expected whole numbers [3]"
+    ),
+    "pulled(np.broadcast_to(np.float32(1.0), (3, 2**48)))": (
+        "PullError: [input graph] pull 'p' has 844424930131968 elements, which memory does not hold"
+    ),
+    # tables
+    "Rows(TABLE, [0, 3])": "PullError: [Rows] row 3 at vertex 1; expected rows 0..2, or -1 where",
+    "Rows(TABLE, [-2])": "PullError: [Rows] row -2 at vertex 0; expected rows 0..2",
+    "Rows(TABLE, [0.0, 1.0])": "PullError: [Rows] an index float64 [2]; expected whole numbers [V]",
+    "Rows(TABLE, [[0, 1]])": "PullError: [Rows] an index int32 [1, 2]; expected whole numbers [V]",
+    "Rows(np.float64(1.0), [0])": (
+        "PullError: [Rows] a table of shape []; expected [N, ...], one row a value"
+    ),
+    "Rows(np.array([0, -7]))": (
+        "PullError: [Rows] -7 at row 1; expected at least 0, or -1 where the row has none"
+    ),
+    "Rows('abc')": "PullError: [Rows] dtype <U3; expected rows of one shape, of whole numbers of",
+    "Rows(np.ma.masked_equal([1.0, 2.0], 2.0))": (
+        "PullError: [Rows] a masked array, whose mask would be lost"
+    ),
+    "Rows(np.zeros(3, [('a', 'i4')]))": "PullError: [Rows] dtype [('a', '<i4')]; expected rows of",
+    "Rows([True, False])": "PullError: [Rows] dtype bool; expected rows of one shape",
+}
+
+
+@pytest.mark.parametrize("code", REFUSED)
+def test_what_is_no_graph_is_refused(code: str) -> None:
+    with pytest.raises(VertexrtError) as caught:
+        eval(code, {**vars(vrt.graph), **globals()})
+    assert f"{type(caught.value).__name__}: {caught.value}".startswith(REFUSED[code])
+
+
+@given(dags(max_vertices=8, ordered=True))
+def test_any_cycle_is_found(lists: ChildLists) -> None:
+    closed = [*lists, [len(lists) + 1], [len(lists)]]
+    names = f"{len(lists)} -> {len(lists) + 1} -> {len(lists)}"
+    with pytest.raises(GraphError, match=names):
+        InputGraph.from_children(closed)
+
+
+# What has been checked cannot change.
+
+
+def test_a_buffer_that_is_used_again_changes_nothing() -> None:
+    given: dict[str, Any] = {
+        "graph_ptr": np.array([0, 2, 3], np.int32),
+        "child_ptr": np.array([0, 0, 1, 1], np.int32),
+        "child": np.array([0], np.int32),
+        "word": np.array([1, 2, 0], np.int32),
+        "gain": np.ones(3, np.float32),
+        "table": TABLE.copy(),
+        "index": np.array([0, -1, 2], np.int32),
+    }
+    graph_ptr, child_ptr, child, word, gain, table, index = given.values()
+    pulls = {"word": word, "gain": gain, "mark": Rows(table, index), "rows": Rows(gain)}
+    batch = GraphBatch(graph_ptr, child_ptr, child, pulls)
+    before = plain_graphs(batch)
+    assert before[0][1][1]["word"] == ("int32", 2)
+    for array in given.values():
+        array[...] = 77
+    assert plain_graphs(batch) == before
+    base = np.array([0, 0, 1], np.int32)
+    view = base[:]
+    view.flags.writeable = False
+    graph = InputGraph(view, [0], {"word": view[1:]})
+    base[...] = 77
+    assert lists_of(graph) == [[], [0]]
+    assert np.asarray(graph.pulls["word"]).tolist() == [0, 1]
+
+
+@pytest.mark.filterwarnings("ignore:Setting the")
+def test_shape_and_dtype_set_in_place_change_nothing() -> None:
+    for source in (pool(), pool().take([0, 1])):
+        before = plain_graphs(source)
+        for array in arrays_of(source):
+            base: Any = array
+            while isinstance(base, np.ndarray):
+                base.shape = (-1, 1)
+                base.dtype = np.uint8  # type: ignore[misc]
+                base = base.base
+        assert plain_graphs(source) == before
+
+
+def test_every_way_to_make_a_batch_checks() -> None:
+    batch, wrong = made({}, {}), np.array([0, 0])  # the second is of the other graph
+    fields = {f.name: getattr(batch, f.name) for f in dataclasses.fields(batch)} | {"child": wrong}
+    forged = object.__new__(GraphBatch)
+    for make in (
+        lambda: GraphBatch(**fields),
+        lambda: GraphBatch.from_arrays(**fields),
+        lambda: dataclasses.replace(batch, child=wrong),
+        lambda: forged.__setstate__(list(fields.values())),  # as an older pickle does
+    ):
+        with pytest.raises(GraphError, match="vertex 3 has the child 0"):
+            make()
+
+
+def test_graphs_that_are_given_the_same_table_share_a_copy() -> None:
+    table = np.array([[np.nan, 1.0], [2.0, 3.0]])
+    first, second = Rows(table, [0]), Rows(table, [1])
+    assert np.shares_memory(first.table, second.table)
+    assert not np.shares_memory(first.table, table)
+    assert np.shares_memory(Rows(first.table, [1, 0]).table, first.table)
+    table[0, 0] = 5.0
+    third = Rows(table, [0])
+    assert third.table[0, 0] == 5.0
+    assert np.isnan(first.table[0, 0])
+
+
+def test_a_table_of_an_address_that_is_used_again() -> None:
+    for number in range(50):  # arrays that die take their place in memory one after another
+        table = np.full((4, 3), number, np.float32)
+        assert (Rows(table, [0]).table == number).all()
+        del table
+        gc.collect(0)
+
+
+def test_a_dtype_that_is_equal_but_not_the_same() -> None:
+    other = np.dtype(np.int32, metadata={"from": "elsewhere"})
+    numbers = np.array([0, 1], other)
+    graph = InputGraph(np.array([0, 0, 1], other), numbers[:1], {"word": Rows(numbers, numbers)})
+    batch = GraphBatch.from_graphs([graph] * 2).take(numbers[::-1]).take([1])
+    assert [array.dtype.metadata for array in arrays_of(batch)] == [None] * 5
+    assert values_of(batch.pulls["word"]) == [("int32", 0), ("int32", 1)]
+
+
+def test_a_shared_table_is_joined_and_pickled_once() -> None:
+    table = np.arange(2000.0).reshape(1000, 2)
+    graphs = [InputGraph.chain(2, {"x": Rows(table, [k, -1])}) for k in range(3)]
+    pull: Any = GraphBatch.from_graphs(graphs).take([2, 0]).pulls["x"]
+    assert (pull.table.shape, pull.index.tolist()) == ((1000, 2), [2, -1, 0, -1])
+    text = pickle.dumps(graphs)
+    assert len(text) < 1.5 * table.nbytes
+    again: Any = GraphBatch.from_graphs(pickle.loads(text)).pulls["x"]
+    assert again.table.shape == (1000, 2)
+
+
+def test_one_line_says_what_there_is() -> None:
+    pulls = {"word": [1, 2], "mark": Rows(TABLE, [0, -1]), "gain": Rows(np.ones(2))}
+    assert repr(made(pulls)) == (
+        "GraphBatch(1 graph, 2 vertices, 1 edge; pulls: word int32 [2], "
+        "mark float32 [3, 2] with an index [2], gain float64 [2])"
+    )
+    graph = InputGraph.from_children([[], [0, -1]], None, {"kind": [4, 1]})
+    assert repr(graph) == (
+        "InputGraph(2 vertices, 1 edge, 1 missing; pulls: none; of edges: kind int32 [2])"
+    )
+    assert repr(Rows(TABLE)) == "Rows(float32 [3, 2] with rows by vertex)"
+
+
+# Graphs that were taken are copied when they are looked at, and not before.
+
+
+def pool() -> GraphBatch:
+    chains = [InputGraph.chain(n, {"word": np.arange(n, dtype=np.int32)}) for n in (3, 1, 2, 5)]
+    return GraphBatch.from_graphs(chains)
+
+
+def copied(batch: GraphBatch) -> bool:
+    """Tell whether a batch holds arrays; to ask for one would make it copy them."""
+    return batch._fields is not None and len(batch._fields.child_ptr) > 0
+
+
+def test_sizes_and_graphs_of_graphs_are_known_without_a_copy() -> None:
+    batch = pool().take([3, 0, 2])
+    assert (batch.num_graphs, batch.num_vertices, batch.num_edges, len(batch)) == (3, 10, 7, 3)
+    assert [each.tolist() for each in starts_of(batch)] == [[0, 5, 8, 10], [0, 4, 6, 7]]
+    inner = batch.take([2, 0])
+    with pytest.raises(GraphError, match=r"\[take\] graph 3; the batch has the graphs 0..2"):
+        batch.take([3])
+    assert not copied(batch)
+    assert not copied(inner)
+    assert plain_graphs(inner) == plain_graphs(pool().take([2, 3]))
+    assert copied(inner)
+    assert not copied(batch)
+    source, ids = source_of(inner)
+    assert source is source_of(batch)[0]
+    assert ids.tolist() == [2, 3]
+    fill(batch)
+    assert source_of(batch.take([1, 2]))[0] is source, "copied or not"
+
+
+def test_a_batch_lives_as_long_as_what_was_taken_from_it() -> None:
+    whole = pool()
+    taken, dead = whole.take([0]), ref(whole)
+    del whole
+    fill(taken)
+    gc.collect()
+    assert dead() is source_of(taken)[0]
+    del taken
+    gc.collect()
+    assert dead() is None
+
+
+def test_graphs_of_a_pool_do_not_bring_it_along() -> None:
+    """To another process, as one graph or as a batch of it."""
+    before = {("a", "before", "a"): [(0, 1), (1, 2)]}
+    pool = GraphBatch.from_graphs([InputGraph.from_types({"a": 3}, before)] * 500)
+    taken = pool.take([7]).take([0])
+    assert source_of(taken)[0] is pool
+    found = pickle.loads(pickle.dumps(taken))
+    assert source_of(found)[0] is found
+    assert len(pickle.dumps(taken)) < 3000
+    assert len(pickle.dumps(pool[7])) < 3000
+
+
+def test_pulls_keep_their_order_whichever_is_looked_at_first() -> None:
+    taken = pool().with_pulls({"x": np.ones(11)}).take([1, 3])
+    assert np.asarray(taken.pulls["x"]).shape == (6,)
+    assert [*taken.with_pulls({}).pulls] == ["word", "x"]
+
+
+def test_threads_may_look_at_once() -> None:
+    rng = np.random.default_rng(0)
+    whole = GraphBatch.from_graphs([InputGraph.chain(int(n)) for n in rng.integers(1, 60, 300)])
+    for _ in range(20):
+        taken = whole.take(rng.integers(0, 300, 200))
+        with ThreadPoolExecutor(4) as threads:
+            looks = threads.map(lambda _, b=taken: b.child.sum() + b.child_ptr.sum(), range(8))
+        assert len({*looks}) == 1
+
+
+def test_a_worker_of_a_loader_copies() -> None:
+    assert not any(copied(batch) for batch in Loader(pool(), 2))
+    assert all(copied(batch) for batch in Loader(pool(), 2, workers=1))
+
+
+def test_tables_are_shared_and_rows_on_a_gpu_too() -> None:
+    shared: Any = made({"x": Rows(TABLE, [1, 2])}, {"x": Rows(TABLE, [0, 0])})
+    assert np.shares_memory(shared.take([1]).pulls["x"].table, shared.pulls["x"].table)
+    rows = Lent(np.arange(22, dtype=np.float32).reshape(11, 2))
+    pulled: Any = pool().with_pulls({"x": Rows(rows)}).take([1, 3]).pulls["x"]
+    assert pulled.index.tolist() == [3, 6, 7, 8, 9, 10]
+    assert len(pulled.table) == 11
+
+
+# Types.
+
+
+def test_names_of_types_are_joined_over_graphs() -> None:
+    one = types_of({("a", "x", "b"): [(0, 0)]}, a=1, b=1)
+    two = types_of({("b", "y", "c"): [(1, 0)]}, c=1, b=2)
+    for batch in (
+        GraphBatch.from_graphs([one, two]),
+        GraphBatch.concat([GraphBatch.from_graphs([each]) for each in (one, two)]),
+    ):
+        assert batch.types is not None
+        assert batch.types[:2] == (("a", "b", "c"), ("x", "y"))
+        assert [batch.of_type(name).tolist() for name in "abc"] == [[0], [1, 3, 4], [2]]
+
+
+class Pulling(vrt.VertexFunction):
+    """Pull a number, whole or real, under a name."""
+
+    def __init__(self, name: str, dtype: str) -> None:
+        super().__init__(state={})
+        self.name, self.dtype = name, dtype
+
+    def forward(self) -> None:
+        whole = self.dtype == "int"
+        x = self.pull_index(self.name) if whole else self.pull(self.name, shape=())
+        self.push(f"own_{self.dtype}_{self.name}", x * 1.0)
+
+
+class PullingBoth(vrt.Model):
+    """Two types that pull under one name or two."""
+
+    def __init__(self, name: str, dtype: str) -> None:
+        self.a, self.b = Pulling("w", "int"), Pulling(name, dtype)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("w", "int"), ("v", "int"), ("v", "float")])
+@pytest.mark.parametrize(
+    "nothing", [[], np.zeros(0, int), np.zeros((0, 3)), Rows(np.ones(4), np.zeros(0, int))]
+)
+def test_what_no_vertex_pulls_has_no_dtype(name: str, dtype: str, nothing: Any) -> None:
+    """Of a type that a graph has no vertices of; before and after others, and alone (issue 52)."""
+
+    def graph(count: int, given: Any) -> InputGraph:
+        return types_of({}, {"a": {"w": [1, 2]}, "b": {name: given}}, a=2, b=count)
+
+    net = vrt.compile(PullingBoth(name, dtype), device="reference")
+    full, none = graph(1, np.array([3], dtype)), graph(0, nothing)
+    for graphs in ([full, none], [none, full], [none], [none, none]):
+        found = sum(value.sum() for value in net(GraphBatch.from_graphs(graphs)).values())
+        assert found == sum(3.0 + 3.0 * (each is full) for each in graphs)

@@ -1,7 +1,8 @@
-"""What a GPU launches for a task program: what is decided."""
+"""What a GPU launches for a task program: what is decided, and that wrong plans are refused."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -24,8 +25,18 @@ from vertexrt.kernels.cuda.outside_path import OutsideStep, outside_path
 from vertexrt.kernels.cuda.products import few_rows_products, large_product, row_splits
 from vertexrt.kernels.cuda.steps import Kernel
 from vertexrt.kernels.cuda.task_launches import lower_launches
-from vertexrt.lower.kernel import MatrixProduct, Memory, Operand, PlaceRows, Temporary, ValuePlace
+from vertexrt.lower.kernel import (
+    MatrixProduct,
+    Memory,
+    Operand,
+    Outer,
+    PlaceRows,
+    Temporary,
+    ValuePlace,
+)
 from vertexrt.lower.launches import (
+    EVERYTHING,
+    BlockProduct,
     ChildRows,
     CopiedProduct,
     FewRowsProducts,
@@ -289,3 +300,122 @@ def test_steps_of_a_persistent_kernel_that_differ_by_words_share_a_call() -> Non
     assert f"case {second}: add(step_arguments<Args<1>>());" in text
     assert "STEP_WORDS[] = {3, 1, 2, 4, 1, 0};" in text
     assert "STEP_FIRST[] = {0, 2, 3, 5};" in text
+
+
+# The verifier of plans.
+
+
+def shared(*parts: BlockProduct, elements: int = 1 << 20) -> LaunchPlan:
+    """Return a kernel of such products, for any number of rows."""
+    of = few_rows_products([part.of for part in parts], Temporary(0, 0, 0))[0]
+    rows = replace(of.rows, high=LIMITS.few_rows)
+    few = replace(of, parts=parts, rows=rows, elements=elements)
+    above = replace(rows, low=rows.high, high=EVERYTHING)
+    rest = (LibraryProduct(part.of.product, above) for part in parts)
+    return LaunchPlan((few, *rest), needs=(0, 0, elements))
+
+
+def split_pair() -> LaunchPlan:
+    """Return a kernel of two products whose depth blocks share."""
+    pair = [product(64, 256), product(64, 256, number=1)]
+    few = few_rows_products(pair, Temporary(0, 0, 0))[0]
+    assert all(part.splits > 1 for part in few.parts)
+    return shared(*few.parts, elements=few.elements)
+
+
+def with_second(**changes: int) -> LaunchPlan:
+    """Return that kernel with something else about its second product."""
+    first, second = split_pair().steps[0].parts  # type: ignore[union-attr]
+    elements = split_pair().needs[2]
+    return shared(first, replace(second, **changes), elements=elements)
+
+
+def first_of(plan: LaunchPlan, kind: type[Any], wanted: Callable[[Any], bool]) -> int:
+    """Return where the first such step of a kind is."""
+    return next(k for k, s in enumerate(plan.steps) if isinstance(s, kind) and wanted(s))
+
+
+def without(
+    plan: LaunchPlan, kind: type[Any], wanted: Callable[[Any], bool] = lambda step: True
+) -> LaunchPlan:
+    """Return a plan without such a step."""
+    at = first_of(plan, kind, wanted)
+    return replace(plan, steps=plan.steps[:at] + plan.steps[at + 1 :])
+
+
+def with_rows(plan: LaunchPlan, kind: type[Any], **bounds: int) -> LaunchPlan:
+    """Return a plan whose first step of a kind is there for other rows."""
+    at = first_of(plan, kind, lambda step: True)
+    step = plan.steps[at]
+    changed = replace(step, rows=replace(step.rows, **bounds))  # type: ignore[union-attr, arg-type]
+    return replace(plan, steps=(*plan.steps[:at], changed, *plan.steps[at + 1 :]))
+
+
+def with_number(product: MatrixProduct, number: int) -> CopiedProduct:
+    """Return a product of the rows of another tensor."""
+    place = replace(product.x.place, number=number)
+    return CopiedProduct(replace(product, x=replace(product.x, place=place)))
+
+
+def reading_each_other() -> LaunchPlan:
+    """Return a kernel whose second product reads what the first one writes."""
+    first, second = split_pair().steps[0].parts  # type: ignore[union-attr]
+    of = with_number(second.of.product, first.of.product.y.place.number)
+    return shared(first, replace(second, of=of), elements=split_pair().needs[2])
+
+
+# Plans that are wrong, and a part of what is said of them.
+WRONG = {
+    # Products that are there for some rows twice, or not at all.
+    "with_rows(backward(), LibraryProduct, low=300)": "129 rows.* there 0 times",
+    "with_rows(backward(), LibraryProduct, low=200)": "101 rows.* there 2 times",
+    "without(backward(), LibraryProduct)": "there 0 times",
+    # What nothing has written before.
+    "without(listed(), GroupLaunch)": "before that writes it",
+    "without(listed(), GroupLaunch, lambda step: step.only_listed)": (
+        "of a list.* is read; a step before that writes it"
+    ),
+    "reading_each_other()": "two launches",
+    # What two products have at once, or is outside of what there is.
+    "with_second(first=0)": "blocks? from",
+    "with_second(blocks=1)": "blocks? from",
+    "with_second(partial=0)": "what is apart",
+    "with_second(partial=1 << 20)": "and within",
+    "with_second(counter=0)": "what is apart",
+    "with_second(counter=LIMITS.counters)": "and within",
+    "replace(backward(), needs=(0, *backward().needs[1:]))": "memory within",
+    "replace(backward(), temporaries=backward().temporaries[:1] * len(backward().temporaries))": (
+        "apart from"
+    ),
+}
+
+
+@pytest.mark.parametrize("code", WRONG)
+def test_plans_that_are_wrong_are_refused(code: str) -> None:
+    verify_launches(backward(), LIMITS.counters)
+    verify_launches(split_pair(), LIMITS.counters)
+    with pytest.raises(PlanError, match=WRONG[code]):
+        verify_launches(eval(code), LIMITS.counters)
+
+
+GOLDEN = """\
+temporaries: 0 elements a row, 0 an edge, 8192 once
+kernel of products, 16 blocks of 256 threads across, 1 to 16 rows, tiles of 8 rows:
+  blocks 0:8: tensor 1[row][0:64] = tensor 0[row][0:256] param 0 [64, 256]^T, rows, 4 at a time; \
+4 share the depth, partial sums from 0, counters from 0
+  blocks 8:16: tensor 3[row][0:64] = tensor 2[row][0:256] param 1 [64, 256]^T, rows, 4 at a time; \
+4 share the depth, partial sums from 4096, counters from 4
+cuBLAS, weight [64, 256], rows, above 16 rows:
+  tensor 1[row][0:64] = tensor 0[row][0:256] param 0 [64, 256]^T, rows
+cuBLAS, weight [64, 256], rows, above 16 rows:
+  tensor 3[row][0:64] = tensor 2[row][0:256] param 1 [64, 256]^T, rows"""
+
+
+def test_a_plan_prints_what_was_decided() -> None:
+    assert str(split_pair()) == GOLDEN
+
+
+def test_a_sum_may_add_to_a_gradient_twice() -> None:
+    at = first_of(listed(), LibraryProduct, lambda step: isinstance(step.product, Outer))
+    plan = replace(listed(), steps=(*listed().steps, listed().steps[at]))
+    assert verify_launches(plan, LIMITS.counters) is plan

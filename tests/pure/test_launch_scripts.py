@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.broken import refused
 from tests.functions import FUNCTIONS, StackedAndAlone
 from tests.launches import Launch, launch_of
 from tests.paper_device import on_paper
@@ -24,17 +24,13 @@ from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.passes.store import Read
 from vertexrt.kernels.cuda import instruction
 from vertexrt.kernels.cuda.instruction import (
-    ACROSS,
     BACKWARD,
-    BEFORE,
     CHECK,
     COLLECT,
     COLUMNS,
-    COUNTER,
     END,
     FINISH,
     FIRST_OP,
-    FIRST_PARENT,
     FOR_ALL,
     FORWARD,
     OF_LAUNCHES,
@@ -47,7 +43,8 @@ from vertexrt.kernels.cuda.instruction import (
 from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
 from vertexrt.kernels.cuda.verify_launch import verify_launch
 from vertexrt.scheduler import POLICIES
-from vertexrt.script.isa import EDGES, FIRST, LISTED, NONE, OP, ROWS, TEMPORARY, WAIT, WORDS
+from vertexrt.script import isa
+from vertexrt.script.isa import FIRST, NONE, OP, WAIT, WORDS
 
 Array = np.ndarray
 
@@ -116,14 +113,15 @@ class Step:
     def written(self) -> WrittenScripts:
         return self.launch.written
 
-    def check(self, change: Callable[[Array], None] | None = None) -> None:
-        script = self.written.script.copy()
-        if change is not None:
-            change(script)
-        self.check_other(script=script)
-
-    def check_other(self, **changed: Any) -> None:
+    def check(self, script: Array | None = None, **changed: Any) -> None:
+        if script is not None:
+            changed["script"] = script
         verify_launch(*self.launch._replace(written=replace(self.written, **changed)))
+
+    def refused(self, code: str, text: str, **names: Any) -> None:
+        """Assert that the scripts are refused once they are changed; see `tests/broken.py`."""
+        names = {**vars(isa), **vars(instruction), **globals(), **names}
+        refused(self.check, self.written.script, code, names, f".*{text}")
 
 
 def written(
@@ -154,18 +152,10 @@ def test_the_scripts_are_right_before_they_are_broken() -> None:
     for launch in (clipped(), plain()):
         launch.check()
         assert len(launch.written.sections[0]) == 3
-    ops = clipped().written.script[: clipped().written.common, OP].tolist()
-    assert [op for op in ops if op < FIRST_OP] == [
-        FORWARD,
-        BACKWARD,
-        SQUARES,
-        FINISH,
-        CHECK,
-        UPDATE,
-        END,
-    ]
-    ops = plain().written.script[: plain().written.common, OP].tolist()
-    assert [op for op in ops if op < FIRST_OP] == [FORWARD, BACKWARD, FINISH, CHECK, UPDATE, END]
+    order = [FORWARD, BACKWARD, SQUARES, FINISH, CHECK, UPDATE, END]
+    for launch, left_out in ((clipped(), None), (plain(), SQUARES)):
+        ops = launch.written.script[: launch.written.common, OP].tolist()
+        assert [op for op in ops if op < FIRST_OP] == [op for op in order if op != left_out]
 
 
 def test_a_stack_and_a_part_of_it_are_one_gradient() -> None:
@@ -191,32 +181,13 @@ def place(op: int, skip: int = 0) -> int:
     return int(np.flatnonzero(clipped().written.script[:, OP] == op)[0]) + skip
 
 
-def put(at: Callable[[], int | slice], field: int, value: int) -> Callable[[Array], None]:
-    def change(script: Array) -> None:
-        script[at(), field] = value
-
-    return change
-
-
-def swap(one: Callable[[], int], other: Callable[[], int]) -> Callable[[Array], None]:
-    def change(script: Array) -> None:
-        pair = [one(), other()]
-        script[pair] = script[pair[::-1]]
-
-    return change
-
-
 def first() -> int:
     """Return the first instruction whose rows are in order, and not a list."""
     return int(np.flatnonzero(clipped().written.script[:, FIRST] >= 0)[0])
 
 
-def special(op: int, skip: int = 0) -> Callable[[], int]:
-    return lambda: place(op, skip)
-
-
-def on_path(k: int) -> Callable[[], int]:
-    return lambda: clipped().written.common + k
+def on_path(k: int) -> int:
+    return clipped().written.common + k
 
 
 def with_parents() -> int:
@@ -225,10 +196,9 @@ def with_parents() -> int:
     return begin + int(np.flatnonzero(clipped().written.script[begin:, PARENTS])[0])
 
 
-def a_later_wait(script: Array) -> None:
-    """Let every round of the first stage that waits not wait."""
-    at = 1 + int(np.flatnonzero(script[1:, WAIT] != NONE)[0])
-    script[at, WAIT] = NONE
+def a_later_wait() -> int:
+    """Return the first round but one that waits, of the first stage."""
+    return 1 + int(np.flatnonzero(clipped().written.script[1:, WAIT] != NONE)[0])
 
 
 def two_in_one_round(script: Array) -> None:
@@ -244,65 +214,56 @@ def two_in_one_round(script: Array) -> None:
     script[i : j + 1] = np.roll(script[i : j + 1], -1, axis=0)
 
 
-def without_the_last_step(script: Array) -> None:
-    script[place(SQUARES) - 1] = script[place(SQUARES) - 2]
-
-
-def other_temporaries(script: Array) -> None:
-    """Give two launches of a stage the same temporaries."""
-    script[script[:, TEMPORARY] > 0, TEMPORARY] = 0
-
-
-# name -> (change, a part of the text)
-MUTATIONS: dict[str, tuple[Callable[[Array], None], str]] = {
-    "no wait before a step of a launch": (a_later_wait, "the steps of its launch before it"),
-    "no wait before the groups": (put(special(FORWARD), WAIT, NONE), "the stage before"),
-    "no wait after the groups": (put(special(FORWARD, 1), WAIT, NONE), "the stage before"),
-    "no wait before the way back": (put(special(BACKWARD), WAIT, NONE), "the stage before"),
-    "no wait after the way back": (put(special(BACKWARD, 1), WAIT, NONE), "the stage before"),
-    "no wait before the norm": (put(special(SQUARES), WAIT, NONE), "all gradients"),
-    "no wait before the loss": (put(special(FINISH), WAIT, NONE), "the loss, and the norm"),
-    "no wait before the check": (put(special(CHECK), WAIT, NONE), "the whole step"),
-    "no wait before the update": (put(special(UPDATE), WAIT, NONE), "the check"),
-    "two add to a gradient at once": (two_in_one_round, "what adds to its gradients before it"),
-    "no forward": (put(special(FORWARD), OP, BACKWARD), "of forward"),
-    "two ends": (put(special(UPDATE), OP, END), "0 of update"),
-    "no end": (put(special(END), OP, FINISH), "of finish"),
-    "check before the loss": (swap(special(CHECK), special(FINISH)), "the whole step"),
-    "update before the check": (swap(special(UPDATE), special(CHECK)), "the check"),
-    "norm before the gradients": (swap(special(SQUARES), special(SQUARES, -1)), "all gradients"),
-    "forward after backward": (swap(special(FORWARD), special(BACKWARD)), "the stage before"),
-    "an op that is not there": (put(first, OP, 999), "no launch asks for it"),
-    "a step twice": (without_the_last_step, "no launch asks for it"),
-    "other rows": (put(first, ROWS, 2), "no launch asks for it"),
-    "rows out of bounds": (put(first, FIRST, 40), "rows up to"),
-    "a list out of bounds": (put(lambda: place(FORWARD, 1), LISTED, 4000), "listed rows"),
-    "edges of others": (put(first, EDGES, 7), "those of its rows"),
-    "fewer blocks": (put(first, ACROSS, 2), "no launch asks for it"),
-    "blocks miscounted": (put(lambda: 1, BEFORE, 5), "blocks before it"),
-    "temporaries of another launch": (
-        other_temporaries,
-        "that has its temporaries",
-    ),
-    "temporaries beyond the room": (put(first, TEMPORARY, 1 << 20), "elements"),
-    "no segment of the path": (put(on_path(0), OP, 999), "op 999; segments 0.."),
-    "rows of another group": (put(on_path(0), FIRST, 14), "[script] group 0"),
-    "edges of other rows": (put(on_path(1), EDGES, 5), "those of its rows"),
-    "parents of other rows": (put(with_parents, FIRST_PARENT, 99), "parents from 99"),
-    "too few parents": (put(with_parents, PARENTS, 0), "0 parents"),
-    "no meeting": (put(on_path(2), WAIT, NONE), "tiles of its children"),
+# What changes of the words of all scripts, and a part of the text.
+BROKEN = {
+    # No wait between steps, launches and stages.
+    "words[a_later_wait(), WAIT] = NONE": "the steps of its launch before it",
+    "words[place(FORWARD), WAIT] = NONE": "the stage before",
+    "words[place(FORWARD, 1), WAIT] = NONE": "the stage before",
+    "words[place(BACKWARD), WAIT] = NONE": "the stage before",
+    "words[place(BACKWARD, 1), WAIT] = NONE": "the stage before",
+    "words[place(SQUARES), WAIT] = NONE": "all gradients",
+    "words[place(FINISH), WAIT] = NONE": "the loss, and the norm",
+    "words[place(CHECK), WAIT] = NONE": "the whole step",
+    "words[place(UPDATE), WAIT] = NONE": "the check",
+    "two_in_one_round(words)": "what adds to its gradients before it",
+    # Stages that are not there, or in another order.
+    "words[place(FORWARD), OP] = BACKWARD": "of forward",
+    "words[place(UPDATE), OP] = END": "0 of update",
+    "words[place(END), OP] = FINISH": "of finish",
+    "exchange(words, place(CHECK), place(FINISH))": "the whole step",
+    "exchange(words, place(UPDATE), place(CHECK))": "the check",
+    "exchange(words, place(SQUARES), place(SQUARES, -1))": "all gradients",
+    "exchange(words, place(FORWARD), place(BACKWARD))": "the stage before",
+    # Steps that no launch asks for.
+    "words[first(), OP] = 999": "no launch asks for it",
+    "words[place(SQUARES, -1)] = words[place(SQUARES, -2)]": "no launch asks for it",
+    "words[first(), ROWS] = 2": "no launch asks for it",
+    "words[first(), FIRST] = 40": "rows up to",
+    "words[place(FORWARD, 1), LISTED] = 4000": "listed rows",
+    "words[first(), EDGES] = 7": "those of its rows",
+    "words[first(), ACROSS] = 2": "no launch asks for it",
+    "words[1, BEFORE] = 5": "blocks before it",
+    # The same temporaries for two launches of a stage, and some beyond the room.
+    "words[words[:, TEMPORARY] > 0, TEMPORARY] = 0": "that has its temporaries",
+    "words[first(), TEMPORARY] = 1 << 20": "elements",
+    # The path of the groups.
+    "words[on_path(0), OP] = 999": "op 999; segments 0..",
+    "words[on_path(0), FIRST] = 14": "group 0",
+    "words[on_path(1), EDGES] = 5": "those of its rows",
+    "words[with_parents(), FIRST_PARENT] = 99": "parents from 99",
+    "words[with_parents(), PARENTS] = 0": "0 parents",
+    "words[on_path(2), WAIT] = NONE": "tiles of its children",
 }
 
 
-@pytest.mark.parametrize("name", MUTATIONS)
-def test_each_kind_of_broken_script_is_caught(name: str) -> None:
-    change, text = MUTATIONS[name]
-    with pytest.raises(PlanError) as caught:
-        clipped().check(change)
-    said = str(caught.value)
-    assert said.startswith("[script] ")
-    assert said.endswith("report this as a bug; engine='batched' goes on.")
-    assert text in said
+def exchange(words: Array, one: int, other: int) -> None:
+    words[[one, other]] = words[[other, one]]
+
+
+@pytest.mark.parametrize("code", BROKEN)
+def test_each_kind_of_broken_script_is_caught(code: str) -> None:
+    clipped().refused(code, BROKEN[code])
 
 
 def test_sums_of_the_groups_are_collected_once_behind_the_path() -> None:
@@ -312,18 +273,15 @@ def test_sums_of_the_groups_are_collected_once_behind_the_path() -> None:
     ops = [op for op in script[:, OP].tolist() if op < FIRST_OP]
     assert ops == [FORWARD, BACKWARD, FINISH, COLLECT, CHECK, UPDATE, END]
     at = int(np.flatnonzero(script[:, OP] == COLLECT)[0])
-    with pytest.raises(PlanError, match="a wait for the stage before"):
-        launch.check(put(lambda: at, WAIT, NONE))
-    with pytest.raises(PlanError, match="0 of collect"):
-        launch.check(put(lambda: at, OP, SQUARES))
+    launch.refused("words[at, WAIT] = NONE", "a wait for the stage before", at=at)
+    launch.refused("words[at, OP] = SQUARES", "0 of collect", at=at)
     end = at + 1 + int(np.flatnonzero(script[at + 1 :, WAIT] != NONE)[1])
 
     def later(script: Array) -> None:  # in the round in which leaves add to the same gradients
         script[at:end] = np.roll(script[at:end], -1, axis=0)
         script[[at, end - 1], WAIT] = FOR_ALL, NONE
 
-    with pytest.raises(PlanError, match=f"in one round with instruction {end - 1}"):
-        launch.check(later)
+    launch.refused("later(words)", f"in one round with instruction {end - 1}", later=later)
 
 
 def gathering(task: Any, state: tuple[str, str]) -> Any:
@@ -367,10 +325,10 @@ def test_launches_of_a_round_have_counters_of_their_own() -> None:
     net, graph = on_paper(WordTree(), 2), InputGraph.from_children(TREE, {"word": words})
     launch = Step(launch_of(net, GraphBatch.from_graphs([graph] * 3), False), {})
     launch.check()
-    with pytest.raises(PlanError, match="none that its round has twice"):
-        launch.check(put(lambda: slice(launch.written.common), COUNTER, 0))
+    code = "words[:common, COUNTER] = 0"
+    launch.refused(code, "none that its round has twice", common=launch.written.common)
     with pytest.raises(PlanError, match="counters"):
-        launch.check_other(counters=1)
+        launch.check(counters=1)
 
 
 @pytest.mark.parametrize("field", ["sections", "common"])
@@ -381,7 +339,7 @@ def test_wrong_starts_of_the_groups_are_caught(field: str) -> None:
         wrong = launch.written.sections.copy()
         wrong[1, 1] -= 1
     with pytest.raises(PlanError, match=r"scripts of groups at"):
-        launch.check_other(**{field: wrong})
+        launch.check(**{field: wrong})
 
 
 @pytest.mark.parametrize("asked", [False, True])

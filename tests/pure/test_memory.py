@@ -1,8 +1,10 @@
-"""Memory plans: live tensors never overlap, and the peak is known before the run."""
+"""Memory of runs: live tensors never overlap, the peak is known before, arenas grow."""
 
 from __future__ import annotations
 
 import functools
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,11 +18,13 @@ from tests.runs import ALL, OFF, Way, train, use_of
 from tests.strategies import full_batches
 from vertexrt.api.network import Network
 from vertexrt.engine.batched import RunMemory
+from vertexrt.engine.parameters import ParameterStore
 from vertexrt.errors import RoomError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.layers import Phase
 from vertexrt.ir.program import Stage
 from vertexrt.memory import MemoryPlan, TensorTable, place_tensors
+from vertexrt.memory.aligned import CACHE_LINE, HUGE_PAGE, aligned_zeros
 from vertexrt.memory.plan import ALIGN, share
 
 STAGES = list(Stage)
@@ -157,16 +161,49 @@ def test_a_batch_that_no_machine_has_room_for_is_refused_by_name(device: str) ->
     assert (optimizer.steps, net.state()["random"]["draws"]) == (0, 0)
 
 
-def test_arenas_grow_and_keep_their_zeros() -> None:
+def test_arenas_grow_and_keep_their_zeros_and_what_forward_left() -> None:
     memory = RunMemory(np.zeros(4, np.float32))
-    first = memory.take(100, 10)
-    assert len(first) >= 100
-    assert (first[:10] == 0).all()
-    first[10:] = 1.0
+    first = memory.take(100, 16)
+    assert (len(first) >= 100, first.dtype) == (True, np.float32)
+    first[16:] = 1.0
+    memory.take(100, 4)[4:] = 2.0  # this run keeps its tensors from element 4 on
     assert memory.take(90, 20) is first
-    assert (first[:20] == 0).all()
-    assert len(memory.take(10_000, 5)) >= 10_000
-    assert (memory.arena[:5] == 0).all()
+    assert not first[:20].any()
+    first[20:] = np.arange(20, len(first))
+    grown = memory.take(2 * len(first), 4)
+    assert len(grown) >= 2 * len(first)
+    np.testing.assert_array_equal(grown[: len(first)], first)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_an_arena_and_weights_begin_at_cache_lines_and_large_ones_at_huge_pages(dtype: str) -> None:
+    memory = RunMemory(np.zeros(4, np.dtype(dtype)))
+    assert memory.take(100, 4).ctypes.data % CACHE_LINE == 0
+    assert memory.take(HUGE_PAGE, 4).ctypes.data % HUGE_PAGE == 0
+    small = ParameterStore({"w": (8, 8)}, dtype)
+    assert small.values.ctypes.data % CACHE_LINE == small.gradients.ctypes.data % CACHE_LINE == 0
+    large = ParameterStore({"w": (1024, 512)}, dtype)
+    assert large.values.ctypes.data % HUGE_PAGE == large.gradients.ctypes.data % HUGE_PAGE == 0
+    assert not large.values.any()
+    assert large.values.size == 1024 * 512
+
+
+@pytest.mark.skipif(
+    not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="no huge pages to ask for"
+)
+def test_numpy_asks_for_huge_pages_for_all_of_a_large_array() -> None:
+    """`HUGE_PAGE` bytes of weights lie in the part that NumPy has told Linux of."""
+    weights = aligned_zeros(HUGE_PAGE // 4, np.dtype(np.float32))
+    weights[:] = 1.0
+    begin = weights.ctypes.data
+    flags: list[str] = []
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if found := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
+            low, high = (int(end, 16) for end in found.groups())
+        elif line.startswith("VmFlags:") and low < begin + weights.nbytes and begin < high:
+            flags += [line]
+    assert flags
+    assert all(" hg" in line for line in flags)
 
 
 def test_inference_takes_less_than_training() -> None:

@@ -1,7 +1,8 @@
-"""The instruction set's texts, and scripts assembled for drawn schedules."""
+"""Scripts: their texts; those that are assembled are right, and broken ones are caught."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -9,18 +10,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.broken import Array, Check, accepted, refused
 from tests.schedules import make_schedule
 from tests.strategies import graph_batches
+from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.layers import Phase
 from vertexrt.ir.passes.segment import Split
 from vertexrt.ir.program import Stage
+from vertexrt.scheduler import POLICIES, Schedule
 from vertexrt.script import isa
-from vertexrt.script.assemble import Batch, Scripts, assemble
+from vertexrt.script.assemble import Batch, GroupSize, Scripts, assemble
+from vertexrt.script.groups import Groups, assemble_groups
 from vertexrt.script.isa import (
     FIELDS,
+    FIRST,
     NONE,
+    PROGRAM,
     ROWS,
+    WAIT,
     WORDS,
     Instruction,
     c_struct,
@@ -30,7 +38,7 @@ from vertexrt.script.isa import (
     segment_names,
 )
 from vertexrt.script.shape import Shape
-from vertexrt.script.verify import verify_scripts
+from vertexrt.script.verify import verify_groups, verify_scripts
 
 SCRIPT = [
     Instruction(0, 0, 4, 0, 0, 0, 0, NONE),
@@ -65,32 +73,39 @@ def test_columns_and_the_struct_are_the_fields() -> None:
 @given(st.lists(st.lists(st.integers(-(2**31), 2**31 - 1), min_size=WORDS, max_size=WORDS)))
 def test_decode_undoes_encode(rows: list[list[int]]) -> None:
     script = [Instruction(*row) for row in rows]
-    assert decode(encode(script)) == script
     assert encode(script).shape == (len(rows), WORDS)
     of_device = np.concatenate([encode(script), np.ones((len(rows), 2), np.int32)], axis=1)
-    assert decode(of_device) == script
+    assert decode(encode(script)) == decode(of_device) == script
+
+
+def shape_of(
+    stages: list[Stage], segments: list[list[Split]], gathers: list[bool], scratch: list[list[int]]
+) -> Shape:
+    """Describe task programs by their stages, and how processors share their segments."""
+    return Shape(
+        stage=np.array(stages, np.int64),
+        phase=np.array([Phase.of(stage).place for stage in stages]),
+        segment_ptr=np.cumsum([0, *map(len, segments)]),
+        split=np.array([split for each in segments for split in each], np.int64),
+        gathers=np.array(gathers),
+        tiled=np.array([stage in (Stage.PATH, Stage.PATH_BACKWARD) for stage in stages]),
+        scratch=np.array(scratch, np.int64),
+    )
 
 
 # Programs: 0 eager by rows, 1 path by units in three segments, 2 lazy by rows and sums over a list,
-# 3 backward in two segments.
-SHAPE = Shape(
-    stage=np.array([Stage.EAGER, Stage.PATH, Stage.LAZY, Stage.PATH_BACKWARD], np.int64),
-    phase=np.array(
-        [Phase.of(s).place for s in (Stage.EAGER, Stage.PATH, Stage.LAZY, Stage.PATH_BACKWARD)]
-    ),
-    segment_ptr=np.array([0, 1, 4, 6, 8], np.int64),
-    split=np.array(
-        [Split.ROWS, *[Split.UNITS] * 3, Split.ROWS, Split.SUMS, *[Split.UNITS] * 2], np.int64
-    ),
-    gathers=np.array([False, True, False, True]),
-    tiled=np.array([False, True, False, True]),
-    scratch=np.array([[0, 0, 4], [3, 2, 1], [2, 0, 0], [1, 0, 0]], np.int64),
+# 3 backward in two segments, 4 lazy beside 2, by rows alone.
+SHAPE = shape_of(
+    [Stage.EAGER, Stage.PATH, Stage.LAZY, Stage.PATH_BACKWARD, Stage.LAZY],
+    [[Split.ROWS], [Split.UNITS] * 3, [Split.ROWS, Split.SUMS], [Split.UNITS] * 2, [Split.ROWS]],
+    [False, True, False, True, False],
+    [[0, 0, 4], [3, 2, 1], [2, 0, 0], [1, 0, 0], [0, 0, 0]],
 )
 
 
 def assembled(
     batch: GraphBatch, policy: str, processors: int, tile: int = 0
-) -> tuple[Scripts, Batch, np.ndarray]:
+) -> tuple[Scripts, Batch, Array]:
     """Assemble scripts for a batch whose vertices are all of one kind."""
     size = batch.num_vertices
     kinds = np.zeros(size, np.int32)
@@ -100,56 +115,37 @@ def assembled(
     rows = np.arange(size, dtype=np.int32)[::2]
     table = [[0, size, 0, 0, ptr[size], 0]]
     table += [[1, b - a, a, 0, ptr[b] - ptr[a], ptr[a]] for a, b in tasks]
-    table += [[2, len(rows), NONE, 0, 0, 0]]
+    table += [[2, len(rows), NONE, 0, 0, 0], [4, size, 0, 0, ptr[size], 0]]
     table += [[3, b - a, a, 0, ptr[b] - ptr[a], ptr[a]] for a, b in reversed(tasks)]
-    launches = np.array(table, np.int64)
-    scheduled = Batch(launches, ptr, ptr, schedule.child_row)
+    scheduled = Batch(np.array(table, np.int64), ptr, ptr, schedule.child_row)
     return assemble(SHAPE, scheduled, processors, tile), scheduled, rows
 
 
 TILES = st.sampled_from([0, 1, 3, 16])
-POLICIES = st.sampled_from(["frontier", "depth", "agenda", "serial"])
 
 
-@given(graph_batches(), POLICIES, st.sampled_from([1, 2, 3, 5]), TILES)
-def test_assembled_scripts_verify(
+@given(graph_batches(), st.sampled_from(POLICIES), st.sampled_from([1, 2, 3, 5]), TILES)
+def test_assembled_scripts_are_right(
     batch: GraphBatch, policy: str, processors: int, tile: int
 ) -> None:
     scripts, scheduled, rows = assembled(batch, policy, processors, tile)
     verify_scripts(scripts, SHAPE, scheduled, rows)
-
-
-@given(graph_batches(), st.sampled_from([2, 5]), TILES)
-def test_no_wait_is_implied_by_an_earlier_one(
-    batch: GraphBatch, processors: int, tile: int
-) -> None:
-    scripts, _, _ = assembled(batch, "frontier", processors, tile)
-    for script in scripts.words:
+    assert np.array_equal(scripts.words, assembled(batch, policy, processors, tile)[0].words)
+    for script in scripts.words:  # no wait is implied by an earlier one
         waits = [i.wait for i in decode(script) if i.wait != NONE]
         assert waits == sorted(set(waits))
-
-
-@given(graph_batches())
-def test_one_processor_waits_for_nobody(batch: GraphBatch) -> None:
-    scripts, _, _ = assembled(batch, "frontier", 1)
-    assert all(i.wait == NONE for i in decode(scripts.words[0]))
-
-
-@given(graph_batches(), POLICIES, st.sampled_from([1, 3, 16]))
-def test_the_next_tile_runs_before_the_next_segment(
-    batch: GraphBatch, policy: str, tile: int
-) -> None:
-    scripts, (table, *_), _ = assembled(batch, policy, 2, tile)
-    script = [i for i in decode(scripts.words[0]) if SHAPE.stage[i.program] == Stage.PATH]
-    place = {(i.first, i.op - 1): k for k, i in enumerate(script)}
-    for p, n, lo, *_ in table.tolist():
-        if p != 1:
-            continue
-        firsts = list(range(lo, lo + n, tile))
-        for s in range(3):
-            assert all((first, s) in place for first in firsts)
-            for this, following in pairwise(firsts):
-                assert s == 2 or place[following, s] < place[this, s + 1]
+        assert not waits or processors > 1
+    if tile == 0:
+        return
+    path = [i for i in decode(scripts.words[0]) if SHAPE.stage[i.program] == Stage.PATH]
+    place = {(i.first, i.op - 1): k for k, i in enumerate(path)}
+    firsts = sorted({first for first, _ in place})
+    assert len(place) == len(path) == 3 * len(firsts)
+    for p, n, lo, *_ in scheduled.table.tolist():
+        mine = [first for first in firsts if p == 1 and lo <= first < lo + n]
+        for this, following in pairwise(mine):  # the next tile runs before the next segment
+            assert place[following, 0] < place[this, 1]
+            assert place[following, 1] < place[this, 2]
 
 
 @pytest.mark.parametrize(
@@ -159,8 +155,7 @@ def test_the_next_tile_runs_before_the_next_segment(
 def test_tiles_of_a_task_are_about_alike(rows: int, tile: int, expected: list[int]) -> None:
     batch = GraphBatch.from_graphs([InputGraph.from_children([[]], {})] * rows)
     scripts, _, _ = assembled(batch, "frontier", 2, tile)
-    script = [i for i in decode(scripts.words[0]) if SHAPE.stage[i.program] == Stage.PATH]
-    assert [i.rows for i in script if i.op == 1] == expected
+    assert [i.rows for i in decode(scripts.words[0]) if i.op == 1] == expected
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=30), st.sampled_from([2, 3, 5]))
@@ -170,13 +165,298 @@ def test_launches_are_split_by_rows(sizes: list[int], processors: int) -> None:
     launches = np.array([[0, n, lo, 0, 0, 0] for n, lo in pairs], np.int64)
     edge_ptr = np.zeros(starts[-1] + 1, np.int32)
     batch = Batch(launches, edge_ptr, edge_ptr, np.zeros(0, np.int32))
-    scripts = assemble(SHAPE, batch, processors, 0)
-    rows = scripts.words[:, :, ROWS]
+    rows = assemble(SHAPE, batch, processors, 0).words[:, :, ROWS]
     assert rows.sum(axis=0).tolist() == sizes
     assert (rows.max(axis=0) - rows.min(axis=0) <= 1).all()
 
 
-@given(graph_batches(), POLICIES)
-def test_the_same_batch_gives_the_same_script(batch: GraphBatch, policy: str) -> None:
-    one, two = assembled(batch, policy, 3)[0], assembled(batch, policy, 3)[0]
-    assert np.array_equal(one.words, two.words)
+# Scripts of one group that are broken. Four leaves in rows 0..3, two inner vertices over them, a
+# root; each inner one has two slots. Programs: 0 eager, 1 a leaf on the path, 2 an inner vertex in
+# two segments, 3 lazy over a list by rows and then sums.
+EDGE_PTR = np.array([0, 0, 0, 0, 0, 2, 4, 6], np.int32)
+CHILD_ROW = np.array([0, 1, 2, 3, 4, 5], np.int32)
+LIST = np.array([0, 2, 4, 6], np.int32)
+PARTS = 2
+OF_TREE = shape_of(
+    [Stage.EAGER, Stage.PATH, Stage.PATH, Stage.LAZY],
+    [[Split.ROWS], [Split.UNITS], [Split.UNITS] * 2, [Split.ROWS, Split.SUMS]],
+    [False, False, True, False],
+    [[1, 0, 0], [0, 0, 0], [2, 1, 3], [1, 0, 0]],
+)
+TABLE = np.array(
+    [
+        [0, 4, 0, 0, 0, 0],
+        [1, 4, 0, 0, 0, 0],
+        [2, 2, 4, 0, 4, 0],
+        [2, 1, 6, 0, 2, 4],
+        [3, 4, NONE, 0, 0, 0],
+    ],
+    np.int64,
+)
+BATCH = Batch(TABLE, EDGE_PTR, EDGE_PTR, CHILD_ROW)
+
+
+def of_one_group(tile: int) -> tuple[Array, Check]:
+    good = assemble(OF_TREE, BATCH, PARTS, tile)
+
+    def check(words: Array) -> None:
+        verify_scripts(good._replace(words=words), OF_TREE, BATCH, LIST)
+
+    return good.words, check
+
+
+# Instructions: 0 eager; 1 leaves; 2, 3 inner; 4, 5 root; 6, 7 lazy.
+EAGER, LEAVES, INNER, EXCHANGED, ROOT, TOP, LAZY, SUMS = range(8)
+# What changes of words [processors, instructions, columns], and how the text begins.
+OF_TASKS = {
+    # Waits that are dropped, too early, in a circle, and for what there is not.
+    "words[0, EXCHANGED, WAIT] = NONE": "processor 0, .* 3 .*a wait for the segment before",
+    "words[1, ROOT, WAIT] = NONE": "processor 1, instruction 4 .*a wait for the tiles of its child",
+    "words[0, LAZY, WAIT] = NONE": "processor 0, instruction 6 .*a wait for the stage before",
+    "words[1, SUMS, WAIT] = NONE": "processor 1, instruction 7 .*a wait for the segment before",
+    "words[0, [INNER, ROOT], WAIT:] = words[0, [ROOT, INNER], WAIT:]": "processor 0, instruction 2",
+    "words[1, ROOT, WAIT] = INNER": (
+        "processor 1, instruction 4 .*runs before instruction 3 of processor 0 is done; .*children"
+    ),
+    "words[0, INNER, WAIT] = TOP": (
+        "processor 0, instruction 2 .*waits for ever: processor 0 stops at instruction 2; all "
+        "processors to do instruction 5"
+    ),
+    "words[1, ROOT, WAIT] = 99": "processor 1, .* 4 .*wait for instruction 99; 8 instructions",
+    "words[1, ROOT, WAIT] = -2": "processor 1, instruction 4 .*wait for instruction -2",
+    # Rows, edges and lists of others, or of nobody.
+    "words[0, LEAVES, FIRST] -= 1": "processor 0, instruction 1 .*row 1 is in 0 tiles",
+    "words[0, LEAVES, ROWS] -= 1": "processor 0, .* 1 .*row 3 is in 0 tiles; 1 of this segment",
+    "words[1, TOP, FIRST] += 1": "processor 1, instruction 5 .*rows up to 7; 7 rows",
+    "words[0, LAZY, ROWS] = -1": "processor 0, instruction 6 .*-1 rows; 0 or more",
+    "words[0, ROOT, FIRST_EDGE] += 1": "processor 0, instruction 4 .*2 edges from 5; 2 from 4",
+    "words[1, INNER, EDGES] -= 1": "processor 1, instruction 2 .*3 edges from 0; 4 from 0",
+    "words[1, LAZY, LISTED] += 1": (
+        "processor 1, instruction 6 .*first row -1, entries 3..4 of the list; 4 entries"
+    ),
+    "words[0, EAGER, ROWS] += 1": r"processor [01], instruction 0 .*row 2 is in 2 tiles",
+    "words[0, ROOT, [FIRST, FIRST_EDGE]] = 5, 2": "processor 0, instruction .*row 5 is in 2 tiles",
+    "words[1, INNER, [ROWS, EDGES]] = 1, 2": "processor 1, instruction 2 .*row 5 is in 0 tiles",
+    # Segments and programs.
+    "words[1, ROOT, OP] = 6": "processor 1, instruction 4 .*op 6; segments 0..5",
+    "words[1, ROOT, OP] = -1": "processor 1, instruction 4 .*op -1; segments 0..5",
+    "words[1, ROOT, PROGRAM] = 4": (
+        "processor 1, instruction 4 .*a segment of task program 2; one of task program 4"
+    ),
+    "words[0, TOP, OP] = 4": "processor 0, instruction 5 .*a segment of task program 3",
+    "words[0, LEAVES, [PROGRAM, OP]] = 0": "processor 0, instruction .*tiles",
+    "words[0, [INNER, ROOT], :WAIT] = words[0, [ROOT, INNER], :WAIT]": r"processor [01], instr",
+    "words[1, [2, 3], :WAIT] = words[1, [3, 2], :WAIT]": r"processor [01], instruction",
+}
+# Tiles of one row. Instructions: 0 eager; 1..4 leaves; 5, 6 inner and 7, 8 after their exchange;
+# 9, 10 root; 11, 12 lazy.
+FIRST_TILE, SECOND_TILE, FIRST_EXCHANGED, SECOND_EXCHANGED = 5, 6, 7, 8
+BOTH = [SECOND_TILE, SECOND_EXCHANGED]
+OF_TILES = {
+    "words[1, SECOND_EXCHANGED, WAIT] = FIRST_TILE": "processor 1, instruction 8 .*segment before",
+    "words[0, SECOND_TILE, WAIT] = 3": "processor 0, .* 6 .*runs before instruction 4 .*children",
+    "words[1, FIRST_TILE, WAIT] = 1": "processor 1, instruction 5 .*children",
+    "words[0, SECOND_TILE, [FIRST, FIRST_EDGE]] = 4, 0": "processor 0, .*row 4 is in 2 tiles",
+    "words[1, 2, ROWS] += 1": "processor 1, instruction .*row 2 is in 2 tiles",
+    "words[0, 4, ROWS] = 0": "processor 0, instruction .*row 3 is in 0 tiles",
+    "words[0, [6, 7], :WAIT] = words[0, [7, 6], :WAIT]": "processor 0, instruction",
+    "words[0, BOTH, TEMPORARY] = 0": "processor 0, .* 6 .*temporaries of the tile at row 4",
+    "words[0, BOTH, TEMPORARY] -= 16": "processor 0, .* 6 .*temporaries of the tile at row 4",
+    "words[1, SECOND_EXCHANGED, TEMPORARY] = 0": "processor 1, .* 8 .*its temporaries start at 0; ",
+    "words[1, FIRST_TILE, TEMPORARY] += 999": "processor 1, .* 5 .*temporaries 999..1049; 115 el",
+}
+
+
+def test_a_list_that_is_wrong_is_caught() -> None:
+    wrong = LIST.copy()
+    wrong[3] = 7
+    with pytest.raises(PlanError, match=r"processor 0, instruction 7 .*listed row out of bounds"):
+        verify_scripts(assemble(OF_TREE, BATCH, PARTS, 0), OF_TREE, BATCH, wrong)
+
+
+def test_a_vertex_in_two_tasks_is_caught() -> None:
+    batch = BATCH._replace(table=np.insert(TABLE, 2, [1, 1, 4, 0, 2, 0], axis=0))
+    with pytest.raises(PlanError, match=r"row 4 is in 2 tiles of its stage"):
+        verify_scripts(assemble(OF_TREE, batch, PARTS, 0), OF_TREE, batch, LIST)
+
+
+# Scripts of several groups. Programs: 0 a leaf, which all processors do; 1 an inner vertex, forward
+# in two segments; 2 the same, backward in two.
+OF_GROUPS = shape_of(
+    [Stage.PATH, Stage.PATH, Stage.PATH_BACKWARD],
+    [[Split.UNITS], [Split.UNITS] * 2, [Split.UNITS] * 2],
+    [False, True, True],
+    [[0, 0, 0], [2, 1, 3], [1, 1, 0]],
+)
+SIDE_OF = np.array([-1, 0, 1])
+LEAF, INSIDE, BACK = range(3)
+
+
+class Grouped:
+    """The scripts of a batch's groups, and what they are verified against."""
+
+    def __init__(
+        self, batch: GraphBatch, policy: str, groups: int, processors: int, tile: int
+    ) -> None:
+        edge = np.repeat(np.arange(batch.num_vertices), np.diff(batch.child_ptr))
+        kinds = np.zeros(batch.num_vertices, np.int32)
+        kinds[edge[batch.child >= 0]] = 1  # others are leaves
+        s = make_schedule(batch.child_ptr, batch.child, kinds, 2, policy)
+        self.batch = Batch(launches(s), s.edge_ptr, s.every_ptr, s.child_row)
+        self.groups = Groups(s.order, batch.graph_ptr, min(groups, batch.num_graphs))
+        self.processors = processors
+        size, columns = GroupSize(processors, tile), WORDS + 1  # a device has one of its own
+        self.scripts = assemble_groups(
+            OF_GROUPS, self.batch, SIDE_OF, 2, self.groups, size, columns
+        )
+
+    def check(self, script: Array | None = None, lengths: Array | None = None) -> None:
+        changed = {"script": script, "lengths": lengths}
+        scripts = self.scripts._replace(**{k: v for k, v in changed.items() if v is not None})
+        names = ["leaf", "inner", "back"]
+        batch, groups = self.batch, self.groups
+        verify_groups(scripts, OF_GROUPS, batch, SIDE_OF, groups, self.processors, names)
+
+
+def launches(s: Schedule) -> Array:
+    """List the tasks of a schedule whose kinds are 0 for leaves and 1 for others."""
+    tasks = list(zip(pairwise(s.task_lo.tolist()), s.task_kind.tolist(), strict=True))
+    forward = [(LEAF if kind == 0 else INSIDE, lo, hi) for (lo, hi), kind in tasks]
+    back = [(BACK, lo, hi) for (lo, hi), kind in reversed(tasks) if kind]
+    ptr = s.edge_ptr
+    table = [[p, hi - lo, lo, 0, ptr[hi] - ptr[lo], ptr[lo]] for p, lo, hi in forward + back]
+    return np.array(table, np.int64)
+
+
+@given(
+    graph_batches(),
+    st.sampled_from(POLICIES),
+    st.sampled_from([1, 2, 3]),
+    st.sampled_from([1, 2, 5]),
+    TILES,
+)
+def test_assembled_scripts_of_groups_are_right(
+    batch: GraphBatch, policy: str, groups: int, processors: int, tile: int
+) -> None:
+    Grouped(batch, policy, groups, processors, tile).check()
+
+
+# Two graphs of a group each: four leaves, two inner vertices over them, a root. Forward each group
+# has the tiles 0, 1 of the inner vertices, 2, 3 after their exchange, 4, 5 the root; then the same
+# backward: 6, 7 the root, 8, 9 and 10, 11 the others.
+TREE = [[], [], [0, 1], [], [], [3, 4], [2, 5]]
+A, B, A_LATER, B_LATER, OF_ROOT, OF_TOP, BACK_ROOT, BACK_TOP, BACK_A = range(9)
+FORWARD = 6  # instructions; the second group's come behind the first's
+
+
+def trees() -> Grouped:
+    batch = GraphBatch.from_graphs([InputGraph.from_children(TREE)] * 2)
+    return Grouped(batch, "frontier", 2, 2, 1)
+
+
+def of_groups() -> tuple[Array, Check]:
+    good = trees()
+    return good.scripts.script, good.check
+
+
+def at(group: int, instruction: int) -> int:
+    """Return where an instruction of a group lies among all."""
+    side, k = divmod(instruction, FORWARD)
+    return side * 2 * FORWARD + group * FORWARD + k
+
+
+# A wait is a barrier of the group, whatever it is for.
+BETWEEN_GROUPS = {
+    "words[at(0, A_LATER), WAIT] = NONE": "group 0, processor [01], .* 2 .*the segment before",
+    "words[at(1, OF_ROOT), WAIT] = NONE": "group 1, processor [01], .* 4 .*the tiles of its child",
+    "words[at(0, BACK_TOP), WAIT] = NONE": "group 0, processor [01], .* 7 .*the segment before",
+    "words[at(0, A)] = words[at(1, A)]": "group 0, .* 0 .*row 10 is of group 1; its own rows",
+    "words[at(0, B), [FIRST, FIRST_EDGE]] = 8, 0": "group 0, .* row 8 is in 2 tiles",
+    "words[at(1, A), [ROWS, EDGES]] = 0": "group 1, .* is in 0 tiles",
+    # Two tasks in one tile.
+    "words[at(1, B_LATER), [ROWS, EDGES]] += 1, 2": "group 1, .* 3 .*is of group 0",
+    "words[at(1, OF_ROOT), FIRST] += 99": "group 1, .* instruction 4 .*; 14 rows",
+    "words[at(0, B), FIRST_EDGE] += 1": "group 0, .* instruction 1 .*those of its rows",
+    "words[at(0, BACK_A), EDGES] -= 1": "group 0, .* instruction 8 .*those of its rows",
+    "words[at(0, A), PROGRAM] = 3": "group 0, .* instruction 0 .*task program 3",
+    "words[at(0, A), OP] = 5": "group 0, .* instruction 0 .*op 5; segments 0..4",
+    "words[at(0, A), [PROGRAM, OP]] = 0": "group 0, .* 0 .*all processors run its program",
+    "words[at(1, A), [PROGRAM, OP]] = BACK, 3": "group 1, .* 0 .*it is of side 1; .* of side 0",
+    # Children after parents, parents after children, and segments of a tile exchanged.
+    "words[[0, 4], :WAIT] = words[[4, 0], :WAIT]": "group 0, ",
+    "words[[12, 13, 14, 16], :WAIT] = words[[14, 16, 12, 13], :WAIT]": (
+        "group 0, processor [01], instruction 6 .*runs before instruction 10 of its processor; the "
+        "tiles of its parents before it"
+    ),
+    "words[[0, 2], :WAIT] = words[[2, 0], :WAIT]": "group 0, ",
+    "words[at(0, B), TEMPORARY] += 9999": "group 0, .* instruction 1 .* elements",
+    "words[[at(0, B), at(0, B_LATER)], TEMPORARY] = 0": "group 0, .* 1 .*writes over temporaries",
+    "words[at(1, B_LATER), TEMPORARY] = 0": "group 1, .* instruction 3 .*start at",
+}
+# What is verified: the words and their verifier, task programs, and changes with known texts.
+VERIFIED: dict[str, tuple[Callable[[], tuple[Array, Check]], Shape, dict[str, str]]] = {
+    "whole tasks": (lambda: of_one_group(0), OF_TREE, OF_TASKS),
+    "tiles": (lambda: of_one_group(1), OF_TREE, OF_TILES),
+    "groups": (of_groups, OF_GROUPS, BETWEEN_GROUPS),
+}
+
+
+@pytest.mark.parametrize("name", VERIFIED)
+def test_each_integer_of_a_script_is_verified(name: str) -> None:
+    make, shape, _ = VERIFIED[name]
+
+    def may_change(words: Array, column: str, amount: int) -> bool:
+        alone = np.diff(shape.segment_ptr)[words[PROGRAM]] == 1 or not shape.tiled[words[PROGRAM]]
+        free = {
+            "listed": words[FIRST] >= 0,
+            "first_edge": words[FIRST] < 0,
+            "wait": words[WAIT] == NONE or amount > 0 or name == "groups",
+            "temporary": amount > 0 and alone,
+        }
+        return bool(free.get(column, False))
+
+    words, check = make()
+    assert not accepted(check, words, FIELDS, may_change)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"), [(name, code) for name in VERIFIED for code in VERIFIED[name][2]]
+)
+def test_each_kind_of_broken_script_is_named(name: str, code: str) -> None:
+    make, _, broken = VERIFIED[name]
+    words, check = make()
+    refused(check, words, code, {**vars(isa), **globals()}, broken[code])
+
+
+def test_the_scripts_of_groups_are_as_their_changes_expect() -> None:
+    scripts = trees().scripts
+    assert scripts.lengths.tolist() == [[6, 6], [6, 6]]
+    assert scripts.script[:, PROGRAM].tolist() == [INSIDE] * 12 + [BACK] * 12
+    assert scripts.script[at(1, OF_TOP), WAIT] >= 0
+    assert scripts.script[at(0, A), WAIT] == NONE
+    assert not scripts.script[:, WORDS:].any()
+
+
+@pytest.mark.parametrize("lengths", [[[6, 6], [6, 7]], [[5, 7], [6, 6]], [[12, 0], [6, 6]]])
+def test_wrong_lengths_are_caught(lengths: list[list[int]]) -> None:
+    with pytest.raises(PlanError, match=r"\[script\] (group \d|scripts of 25 instructions)"):
+        trees().check(lengths=np.array(lengths))
+
+
+def test_children_of_another_group_are_caught() -> None:
+    """Vertices that stand for several, on the path: one group would make what others read."""
+    good = trees()
+    crossed, edge_ptr = good.batch.child_row.copy(), good.batch.edge_ptr
+    crossed[edge_ptr[12] : edge_ptr[12] + 2] = [10, 11]  # the root of the first, the second's
+    good.batch = good.batch._replace(child_row=crossed)
+    with pytest.raises(PlanError, match=r"needs row 10, which group 1 makes; rows of its own"):
+        good.check()
+
+
+def test_vertices_out_of_order_are_caught() -> None:
+    good = trees()
+    order = good.groups.order.copy()
+    order[[9, 10]] = order[[10, 9]]
+    good.groups = good.groups._replace(order=order)
+    with pytest.raises(PlanError, match=r"\[script\] rows 8..10 of a task are not all of group 0"):
+        good.check()

@@ -1,8 +1,9 @@
-"""The verifier of task programs finds each way of reading what nobody has written."""
+"""The verifiers of task programs: what nobody has written is never read, sums have one owner."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,20 +11,24 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.functions import FUNCTIONS
+from tests.functions import FUNCTIONS, E, Looked, StackedAndAlone
 from tests.paper_device import on_paper
 from tests.pure.test_store import NestedParts, batch
 from tests.runs import Way, use_of
 from tests.strategies import pulls_for
-from vertexrt.engine.variant import Variant
+from vertexrt.engine.kinds import add_lazy_kind, add_path_kind
+from vertexrt.engine.variant import Passes, Use, Variant, make_variant
 from vertexrt.engine.verify_tasks import verify_segments, verify_tasks
 from vertexrt.errors import PlanError
 from vertexrt.ir.passes.fuse import Group, TaskProgram
-from vertexrt.ir.passes.segment import segment_tasks
+from vertexrt.ir.passes.place import place
+from vertexrt.ir.passes.segment import Segment, SegmentedTask, Split, rows_in_storage, segment_tasks
+from vertexrt.ir.passes.stack import stack_parameters
 from vertexrt.ir.passes.store import Read
 from vertexrt.ir.program import Stage
-from vertexrt.kernels.reference.backend import ReferenceExecutable
+from vertexrt.kernels.reference.backend import ReferenceBackend, ReferenceExecutable
 from vertexrt.lower.lowering import lower
+from vertexrt.script.verify import verify_sums
 
 GRAPH = [[], [], [0, 1], [2, 0], [-1, 3], [4, -1]]
 
@@ -71,18 +76,9 @@ def test_first_vertices_of_chains_leave_no_gradient(processors: int) -> None:
     verify_tasks(run.variant)
 
 
-def change(variant: Variant, number: int, **fields: Any) -> None:
-    variant.tasks[number] = replace(variant.tasks[number], **fields)
-
-
 def refused(variant: Variant, text: str) -> None:
     with pytest.raises(PlanError, match=text):
         verify_tasks(variant)
-
-
-def where(variant: Variant, wanted: Callable[[TaskProgram], object]) -> int:
-    """Return the first task program with which something can be done."""
-    return next(k for k, task in enumerate(variant.tasks) if wanted(task))
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -95,51 +91,120 @@ def test_what_the_compiler_makes_is_accepted(name: str) -> None:
                 verify_segments(plan)
 
 
-def test_a_part_read_from_the_own_tensor_of_a_concat_that_lies_in_another() -> None:
-    """The table as it was before it followed concats into concats."""
-    variant = nested()
+def inside_out(task: TaskProgram) -> dict[int, Read]:
+    """Return reads as they were before concats were followed into concats."""
+    nodes, reads = task.program.nodes, dict(task.reads)
+    for i, read in task.reads.items():
+        for whole in (n for n in nodes if n.op == "concat" and i in n.inputs):
+            if read.key not in (("value", whole.origin), ("value", nodes[i].origin)):
+                before = whole.inputs[: whole.inputs.index(i)]
+                start = sum(nodes[j].type.size for j in before)
+                reads[i] = Read(("value", whole.origin), start, whole.type.size)
+    return reads
+
+
+def moved(task: TaskProgram) -> dict[int, Read]:
+    """Return reads that start later."""
+    return {i: replace(r, start=r.start + bool(r.start) * r.width) for i, r in task.reads.items()}
+
+
+def homes(task: TaskProgram, left_out: str) -> dict[int, Any]:
+    """Return what is kept, without one kind of tensor."""
+    return {i: key for i, key in task.homes.items() if key[0] != left_out}
+
+
+def kept(task: TaskProgram, dropped: str) -> tuple[Any, ...]:
+    """Return steps whose groups leave out one op."""
+    nodes = task.program.nodes
+    return tuple(
+        replace(s, nodes=tuple(k for k in s.nodes if nodes[k].op != dropped))
+        if isinstance(s, Group)
+        else s
+        for s in task.steps
+    )
+
+
+def left_out(task: TaskProgram) -> Iterator[dict[str, Any]]:
+    """Yield a task program's fields without one entry, or with a read of wider rows."""
+    for field in ("reads", "homes"):
+        entries = getattr(task, field)
+        for key, entry in entries.items():
+            others = {k: each for k, each in entries.items() if k != key}
+            yield {field: others}
+            if field == "reads":
+                yield {field: {**others, key: replace(entry, width=entry.width + 1)}}
+    for k in range(len(task.steps)):
+        yield {"steps": task.steps[:k] + task.steps[k + 1 :]}
+    for k in task.local:
+        yield {"local": task.local - {k}}
+
+
+SAID = [
+    r"reads %\d+ from elements \d+..\d+ of \d+ of .*what an earlier stage has written",
+    r"reads %\d+ of another step; an operand kept in memory",
+    r"reads %\d+; an operand that an earlier step makes",
+    *(rf"left out: .*\('{kind}', .*every effect of" for kind in ("value", "state", "gradient")),
+]
+
+
+@pytest.mark.parametrize("make", [nested, lambda: compiled("gru")])
+def test_each_entry_of_a_task_program_is_verified(make: Callable[[], Variant]) -> None:
+    variant, said = make(), []
+    for number, task in enumerate(list(variant.tasks)):
+        for fields in left_out(task):
+            variant.tasks[number] = replace(task, **fields)
+            with pytest.raises(PlanError) as caught:
+                verify_tasks(variant)
+            said.append(str(caught.value))
+        variant.tasks[number] = task
     verify_tasks(variant)
+    for text in SAID:
+        assert any(re.search(text, each) for each in said), text
+
+
+# What is changed in the first task program where it changes something, of which function, and the
+# text of the error.
+BROKEN: dict[str, tuple[str, Callable[[], Variant], Callable[[TaskProgram], Any], str]] = {
+    "a part of a part in a tensor of its own": (
+        "reads",
+        nested,
+        inside_out,
+        r"reads %\d+ from elements 0..3 of 8 of \('value', \d+\)",
+    ),
+    "an offset outside of what was written": (
+        "reads",
+        lambda: compiled("gru"),
+        moved,
+        r"reads %\d+ from elements \d+..\d+ of",
+    ),
+    "steps in another order": (
+        "steps",
+        compiled,
+        lambda t: t.steps[:: -1 if t.stage == Stage.PATH and len(t.steps) > 2 else 1],
+        r"reads %\d+; an operand that an earlier step makes",
+    ),
+    "nodes of a group in another order": (
+        "steps",
+        compiled,
+        lambda t: tuple(
+            replace(s, nodes=s.nodes[::-1]) if isinstance(s, Group) and t.stage == Stage.PATH else s
+            for s in t.steps
+        ),
+        r"reads %\d+; an operand that an earlier step makes",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_each_kind_of_broken_task_program_is_caught(name: str) -> None:
+    field, make, change, text = BROKEN[name]
+    variant = make()
     for number, task in enumerate(variant.tasks):
-        nodes, reads = task.program.nodes, dict(task.reads)
-        for i, read in task.reads.items():
-            for whole in (n for n in nodes if n.op == "concat" and i in n.inputs):
-                if read.key not in (("value", whole.origin), ("value", nodes[i].origin)):
-                    before = whole.inputs[: whole.inputs.index(i)]
-                    start = sum(nodes[j].type.size for j in before)
-                    reads[i] = Read(("value", whole.origin), start, whole.type.size)
-        if reads != task.reads:
-            change(variant, number, reads=reads)
-            refused(variant, r"reads %\d+ from elements 0..3 of 8 of \('value', \d+\)")
-            return
-    pytest.fail("no part of a part is read")
-
-
-def test_an_offset_outside_of_what_was_written() -> None:
-    variant = compiled("gru")
-    number = where(variant, lambda t: any(r.start for r in t.reads.values()))
-    reads = {
-        i: replace(r, start=r.start + r.width) if r.start else r
-        for i, r in variant.tasks[number].reads.items()
-    }
-    change(variant, number, reads=reads)
-    refused(variant, r"reads %\d+ from elements \d+..\d+ of")
-
-
-def test_rows_of_another_width() -> None:
-    variant = compiled()
-    number = where(variant, lambda t: t.reads)
-    reads = {i: replace(r, width=r.width + 1) for i, r in variant.tasks[number].reads.items()}
-    change(variant, number, reads=reads)
-    refused(variant, "what an earlier stage has written")
-
-
-@pytest.mark.parametrize("tensor", ["value", "state"])
-def test_a_value_that_is_not_kept(tensor: str) -> None:
-    variant = compiled()
-    number = where(variant, lambda t: any(key[0] == tensor for key in t.homes.values()))
-    homes = {i: key for i, key in variant.tasks[number].homes.items() if key[0] != tensor}
-    change(variant, number, homes=homes)
-    refused(variant, r"left out: \[\('" + tensor)
+        changed = change(task)
+        if changed != getattr(task, field):
+            variant.tasks[number] = replace(task, **{field: changed})
+            break
+    refused(variant, text)
 
 
 def test_a_stage_that_is_left_out() -> None:
@@ -147,47 +212,6 @@ def test_a_stage_that_is_left_out() -> None:
     for kind in variant.path_kinds.values():
         kind.programs[Stage.PATH_BACKWARD] = -1
     refused(variant, r"stage path': left out: .*every effect of the program once")
-
-
-def test_steps_in_another_order() -> None:
-    variant = compiled()
-    number = where(variant, lambda t: t.stage == Stage.PATH and len(t.steps) > 2)
-    change(variant, number, steps=variant.tasks[number].steps[::-1])
-    refused(variant, r"reads %\d+; an operand that an earlier step makes")
-
-
-def test_nodes_of_a_group_in_another_order() -> None:
-    variant = compiled()
-    number = where(variant, lambda t: t.stage == Stage.PATH and t.reads)
-    steps = [
-        replace(s, nodes=s.nodes[::-1]) if isinstance(s, Group) else s
-        for s in variant.tasks[number].steps
-    ]
-    change(variant, number, steps=tuple(steps))
-    refused(variant, r"reads %\d+; an operand that an earlier step makes")
-
-
-def test_an_operand_that_is_nowhere_in_memory() -> None:
-    variant = compiled()
-    number = where(variant, lambda t: t.stage == Stage.PATH and t.local)
-    change(variant, number, local=frozenset())
-    refused(variant, r"reads %\d+ of another step; an operand kept in memory")
-
-
-def test_a_gradient_that_no_step_makes() -> None:
-    variant = compiled()
-
-    def sums(task: TaskProgram) -> bool:
-        return any(not isinstance(s, Group) and is_sum(task, s.node) for s in task.steps)
-
-    def is_sum(task: TaskProgram, k: int) -> bool:
-        return task.program.nodes[k].op == "outer"
-
-    number = where(variant, sums)
-    task = variant.tasks[number]
-    kept = [s for s in task.steps if isinstance(s, Group) or not is_sum(task, s.node)]
-    change(variant, number, steps=tuple(kept))
-    refused(variant, r"left out: \[\('gradient', ")
 
 
 def test_children_of_a_kind_without_a_state() -> None:
@@ -208,16 +232,8 @@ def test_parents_that_leave_no_gradient() -> None:
     program = kind.stored.program
     fewer = [n for n in program.nodes if n.op != "scatter_child"]
     kind.stored = replace(kind.stored, program=program.with_nodes(fewer))
-    number = kind.programs[Stage.PATH_BACKWARD]
-    task = variant.tasks[number]
-    steps = []
-    for s in task.steps:
-        if isinstance(s, Group):
-            s = replace(
-                s, nodes=tuple(k for k in s.nodes if task.program.nodes[k].op != "scatter_child")
-            )
-        steps.append(s)
-    variant.tasks.append(replace(task, steps=tuple(steps)))
+    task = variant.tasks[kind.programs[Stage.PATH_BACKWARD]]
+    variant.tasks.append(replace(task, steps=kept(task, "scatter_child")))
     kind.programs[Stage.PATH_BACKWARD] = len(variant.tasks) - 1
     refused(variant, r"parents of a kind leave nothing in \[\('")
 
@@ -225,8 +241,7 @@ def test_parents_that_leave_no_gradient() -> None:
 def test_a_value_between_segments_that_is_not_exchanged() -> None:
     plans = segment_tasks(compiled("gru").tasks)
     plan = next(p for p in plans if any(key[0] == "exchange" for key in p.task.homes.values()))
-    homes = {i: key for i, key in plan.task.homes.items() if key[0] != "exchange"}
-    broken = replace(plan, task=replace(plan.task, homes=homes))
+    broken = replace(plan, task=replace(plan.task, homes=homes(plan.task, "exchange")))
     with pytest.raises(PlanError, match=r"an operand kept in memory|a value to exchange"):
         verify_segments(broken)
 
@@ -251,8 +266,8 @@ def test_rows_that_are_pulled_for_a_product_of_another_segment_are_exchanged() -
     verify_segments(plan)
     pulled = next(k for k, n in enumerate(plan.task.program.nodes) if n.op == "pull")
     assert plan.task.homes[pulled][0] == "exchange"
-    homes = {i: key for i, key in plan.task.homes.items() if i != pulled}
-    broken = replace(plan, task=replace(plan.task, homes=homes, local=frozenset({pulled})))
+    others = {i: key for i, key in plan.task.homes.items() if i != pulled}
+    broken = replace(plan, task=replace(plan.task, homes=others, local=frozenset({pulled})))
     with pytest.raises(PlanError, match="a value to exchange"):
         verify_segments(broken)
 
@@ -264,12 +279,69 @@ def test_what_nobody_writes_is_not_a_number_and_not_what_was_there_before() -> N
     (variant,) = net.executor.model.variants.values()
     executable = variant.ready().executable
     assert isinstance(executable, ReferenceExecutable)
-    executable.kernels = [lower(_without_states(t), variant.binding) for t in variant.tasks]
+    lost = [replace(task, homes=homes(task, "state")) for task in variant.tasks]
+    executable.kernels = [lower(task, variant.binding) for task in lost]
     found = net(graphs)["loss"]
     assert np.isfinite(found[0])  # it has no child
     assert np.isnan(found[1:]).all()
 
 
-def _without_states(task: TaskProgram) -> TaskProgram:
-    """Let a task program leave no state behind."""
-    return replace(task, homes={i: key for i, key in task.homes.items() if key[0] != "state"})
+# Each element of a gradient has one owner among processors, whichever ops add to it.
+
+
+def segmented(make: Callable[[], vrt.VertexFunction]) -> list[SegmentedTask]:
+    """Segment training of a function, for a vertex with everything."""
+    function = stack_parameters(place(make().trace()))
+    params = [*function.params, *("+".join(names) for names in function.stacks)]
+    backend = ReferenceBackend()
+    variant = make_variant(
+        function, Use(frozenset({"loss"}), loss=True), backend, params, Passes(), 2
+    )
+    add_path_kind(variant, 7)
+    add_lazy_kind(variant, 7)
+    return segment_tasks(variant.tasks)
+
+
+@pytest.mark.parametrize(("multiplied", "by_columns"), [(False, {"embedding"}), (True, set())])
+def test_a_table_is_shared_out_by_columns_unless_it_is_multiplied(
+    multiplied: bool, by_columns: set[str]
+) -> None:
+    tasks = segmented(lambda: Looked(multiplied))
+    verify_sums(tasks)
+    assert {name for task in tasks for name in task.by_columns} == by_columns
+
+
+def test_two_owners_of_a_gradient_are_found() -> None:
+    tasks = [
+        replace(t, by_columns=frozenset({"embedding"})) for t in segmented(lambda: Looked(True))
+    ]
+    with pytest.raises(PlanError, match=r"(?s)FINAL adds to the gradient of 'embedding'.*columns"):
+        verify_sums(tasks)
+
+
+def test_a_sum_split_by_the_rows_of_a_task_is_found() -> None:
+    broken = [
+        replace(task, segments=tuple(Segment(Split.ROWS, s.steps) for s in task.segments))
+        for task in segmented(lambda: Looked(False))
+    ]
+    with pytest.raises(PlanError, match="rows of the task"):
+        verify_sums(broken)
+
+
+def test_rows_of_a_stack_belong_to_who_owns_them_in_the_stack() -> None:
+    tasks = segmented(StackedAndAlone)
+    verify_sums(tasks)
+    sums = [
+        (node["name"], task.task.program)
+        for task in tasks
+        for segment in task.segments
+        if segment.split == Split.SUMS
+        for step in segment.steps
+        if not isinstance(step, Group)
+        for node in task.task.program.nodes
+        if node.op == "param_grad" and node.inputs[0] == step.node
+    ]
+    assert {name: rows_in_storage(program, name) for name, program in sums} == {
+        "w+u": (0, 3 * E),
+        "u": (2 * E, 3 * E),
+    }
