@@ -91,6 +91,21 @@ def sums(count: int) -> str:
     return "".join(lines)
 
 
+TEXTS = {
+    "text": ("txt", "the cat sees a dog\na dog sees the cat\n"),
+    "tagged": ("txt", "Ann|B-PER saw|O Rome|B-LOC\nRome|B-LOC is|O far|O\n"),
+    "pairs": ("tsv", "a b\tB A\nc\tC\n"),
+}
+
+
+def write_texts(format: str, folder: Path) -> None:
+    """Write small data of a format, the same for all splits."""
+    suffix, text = TEXTS[format]
+    folder.mkdir()
+    for split in ("train", "dev", "test"):
+        (folder / f"{split}.{suffix}").write_text(6 * text)
+
+
 def train(data: Path | str, out: Path | str, *more: str) -> int:
     """Train a small Tree-LSTM in this process; return the exit code."""
     small = [word for flag, value in SIZES.items() if flag not in more for word in (flag, value)]
@@ -139,12 +154,12 @@ def require_in(told: str, shown: str) -> None:
         shown = shown.partition(text)[2]
 
 
-def start(*words: str, **environ: str) -> "subprocess.Popen[str]":
-    """Start the command line as a process of its own."""
+def start(*command: str, **environ: str) -> "subprocess.Popen[str]":
+    """Start a process."""
     return subprocess.Popen(
-        [*COMMAND, *words],
+        command,
         cwd=ROOT,
-        env={**os.environ, **environ},
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environ},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -169,7 +169,7 @@ def test_a_run_is_repeated_from_its_configuration(cli: Cli) -> None:
     cli("train --config first/config.json --out again")
     require_same_checkpoint("first/best.safetensors", "again/best.safetensors")
     # The command line comes first.
-    given = parse([*"train --config first/config.json --lr 0.5".split(), "--set", "arity=2"])
+    given = parse([*["train", "--config", "first/config.json", "--lr", "0.5"], "--set", "arity=2"])
     assert (given.lr, given.set, given.momentum) == (0.5, [("arity", 2)], 0.5)
     # A run folder stands for its configuration.
     assert "TreeLSTM: 3 children, state c[6], h[6]" in cli("explain first")
@@ -418,7 +418,9 @@ def test_a_signal_to_a_process_writes_a_checkpoint(
     """It ends the run after the current minibatch, and the run goes on to the same bits."""
     run = cli.folder / "signalled"
     data = ("--data", str(cli.folder / "data"), "--out", str(run))
-    process = start("train", "tree-lstm", *SMALL, *data, "--epochs", "40", "--dropout", "0.2")
+    process = start(
+        *COMMAND, "train", "tree-lstm", *SMALL, *data, "--epochs", "40", "--dropout", "0.2"
+    )
     watchdog = threading.Timer(SECONDS, process.kill)
     watchdog.start()
     assert process.stdout is not None
