@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.attacks import checkpoints
 from tests.device_rows import Taken, watch_steps
-from vertexrt.api.checkpoint import FORMAT, VERSION, read_tensors, read_texts, write_tensors
 from vertexrt.cli.main import main
 from vertexrt.data.treebank import generate_treebank
 
@@ -177,21 +177,14 @@ def without_times(run: Path | str) -> list[dict[str, Any]]:
     return [{k: v for k, v in record.items() if k not in clock} for record in records(run)]
 
 
-class Parts:
+class Parts(checkpoints.Parts):
     """A checkpoint taken apart; `write` puts it together again with a checksum that is right."""
 
     def __init__(self, path: Path) -> None:
-        content = path.read_bytes()
-        texts = read_texts(content)
-        assert texts is not None
-        self.tensors = read_tensors(content)
-        self.meta: Any = json.loads(texts["meta"])
-        self.optimizer: Any = json.loads(texts["optimizer"])
+        super().__init__(path.read_bytes())
 
     def write(self, path: Path) -> None:
-        texts = {"format": FORMAT, "version": str(VERSION)}
-        texts |= {"meta": json.dumps(self.meta), "optimizer": json.dumps(self.optimizer)}
-        path.write_bytes(write_tensors(self.tensors, texts))
+        path.write_bytes(self.signed())
 
 
 def require_same_checkpoint(one: Path | str, other: Path | str) -> None:

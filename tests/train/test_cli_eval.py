@@ -24,7 +24,6 @@ from tests.train.cli_runs import (
     Cli,
     records,
     require_in,
-    write_texts,
     write_trees,
 )
 from vertexrt.data import Vocabulary, load
@@ -111,23 +110,6 @@ def test_explain(cli: Cli) -> None:
     assert any(line.strip().startswith("chosen") for line in added)
     with pytest.raises(vrt.errors.VertexrtError, match="kernels='cuda'; one of ir, llvm"):
         vrt.compile(TreeLSTM(5, 4, 4, 3)).explain(kernels="cuda")
-
-
-@pytest.mark.parametrize(
-    ("model", "measure"), [("lstm-lm", "perplexity"), ("tree-fc", "mean squared error")]
-)
-def test_other_tasks_are_judged_by_their_measures(model: str, measure: str, cli: Cli) -> None:
-    words = "--hidden 4 --epochs 1 --batch-size 64 --device reference --out other"
-    if model == "lstm-lm":
-        write_texts("text", Path("texts"))
-        words += " --data texts --embed 4"
-    assert f"best dev {measure} " in cli(f"train {model} {words}")
-    assert {measure.replace(" ", "_")} == records("other")[0].keys() & {
-        "perplexity",
-        "mean_squared_error",
-        "root_accuracy",
-    }
-    cli("eval other --split test")
 
 
 def test_two_classes(cli: Cli) -> None:
