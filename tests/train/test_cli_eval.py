@@ -124,7 +124,8 @@ def test_two_classes(cli: Cli) -> None:
 @pytest.fixture
 def out(cli: Cli) -> Path:
     """Export the run, and return the folder."""
-    cli("export run out")
+    shown = cli("export run out")
+    require_in(f"tree-lstm (classification,  ... ) of {BEST}: out", shown)
     return Path("out")
 
 

@@ -81,7 +81,7 @@ REFUSED: dict[int, dict[str, str]] = {
         "train tree-lstm --data a\0b": f"[--data] got 'a\\x00b'; {NO_PATH}",
         "train tree-lstm --data 'two\nlines'": f"[--data] got 'two\\nlines'; {NO_PATH}",
         "train tree-lstm --data \ud800": f"[--data] got '\\ud800'; {NO_PATH}",
-        f"train tree-lstm --data {'x' * 300}": f"[--data] got  ... {TOO_LONG}",
+        f"train tree-lstm --data {'x' * 256}": f"[--data] got  ... {TOO_LONG}",
         f"train tree-lstm --data {'x/' * 2500}": f"[--data] got  ... {TOO_LONG}",
         "train tree-lstm --out ''": f"[--out] got ''; {NO_PATH}",
         "train --resume ''": f"[--resume] got ''; {NO_PATH}",

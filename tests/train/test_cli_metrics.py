@@ -162,6 +162,7 @@ def test_values_for_people() -> None:
         ("root_accuracy", [0.5, 0.6, 0.6, 0.4, math.nan], 1),
         ("perplexity", [300.0, 200.0, 200.0, 250.0, math.nan], 1),
         ("loss", [math.nan, 2.0, 1.0], 2),
+        ("entity_f1", [0.2, 0.3, 0.1], 1),
         ("perplexity", [math.inf, 9.0], 1),  # an infinite best value could not be stored
     ],
 )

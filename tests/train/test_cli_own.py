@@ -72,7 +72,8 @@ def test_it_trains_on_trees(own: Cli) -> None:
     stored = vrt.load_checkpoint("new/best.safetensors")
     options = stored.meta["options"]
     assert options["shape"] == {"hidden": 5, "gated": True, "depth": 2}
-    assert (options["model"], options["format"]) == ("own.py:Tree", "trees")
+    named = f"{own.folder}/own.py:Tree"
+    assert (options["model"], options["format"]) == (named, "trees")
     vocab = len(stored.meta["vocabularies"]["word"])
     assert stored.parameters["table"].shape == (vocab, 5)
     assert stored.parameters["v"].shape == (5, 5)
@@ -80,7 +81,7 @@ def test_it_trains_on_trees(own: Cli) -> None:
     assert "best dev root accuracy" in shown
     command = shown.partition("evaluate it: vertexrt ")[2].partition("\n")[0]
     assert "test: loss" in own(command)
-    require_in("train it further: vertexrt train own.py:Tree --resume new --epochs", shown)
+    require_in(f"train it further: vertexrt train {named} --resume new --epochs", shown)
     own("train own.py:Tree --resume new --epochs 3")
     assert [line["epoch"] for line in records("new") if line["split"] == "dev"] == [1, 2, 3]
     # The file may have moved; a model of another name is another model.
@@ -90,7 +91,7 @@ def test_it_trains_on_trees(own: Cli) -> None:
     own("eval new --model moved/own.py:Tree")
     own("train moved/own.py:Tree --resume new --epochs 4")
     stored = vrt.load_checkpoint("new/last.safetensors")
-    assert stored.meta["options"]["model"] == "moved/own.py:Tree"
+    assert stored.meta["options"]["model"] == f"{own.folder}/moved/own.py:Tree"
     own("train own.py:Sum --resume new", code=1)
     # What was given again is compared.
     again = own("train moved/own.py:Tree --resume new --set depth=3", code=2)
