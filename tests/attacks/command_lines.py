@@ -32,61 +32,59 @@ SIZES = {"train": 8, "dev": 4, "test": 4}
 Rng = np.random.Generator
 
 # What people, scripts and attackers put where a value should be. None of them is a long training.
-VALUES = (
-    "", " ", "0", "1", "2", "3", "-1", "+1", "01", "1_0", "0x10", "1e3", "1e9999", "1e-9999",
-    "nan", "inf", "-inf", "1.5", ".5", "5.", "1e-3", " 1", "1 ", "\u0661\u0662", "\u00b2",
-    "\uff11", "1,2", "1,,2", ",", "9" * 30, "9" * 5000, "18446744073709551615",
-    "18446744073709551616", "2147483648", "99999999999", "None", "true", "x", "x" * 300,
-    "x/" * 3000, "x" * 5000, "a\0b", "\n", "a\nb", "\udcff", "\ud800", "\u202e", "%s", "%(prog)s",
-    "{}", "$HOME", "~", "~nosuchuser", "~nosuchuser/x", ".", "..", "/", "/dev/null", "/dev/full",
-    "/dev/zero", "/proc/self/mem", "/nonexistent/x", "file", "folder", "locked", "pipe", "loop",
-    "run", "run/last.safetensors", "run/metrics.jsonl", "trees", "trees/train.txt", "empty",
-    "bad.json", "deep.json", "-", "--", "-h", "--help", "--version", "--epochs", "--epochs=1",
-    "@file", "adam", "adamw", "sgd", "adagrad", "cpuu", "reference", "cuda", "float32", "float64",
-    "fine", "binary", "dev", "test", "train", "depth", "serial", "agenda", "frontier",
-    "persistent", "batched", "sst ", "tree-lstm", "tree-fc", "lstm-lm", "list", "my.py",
-    "my.py:Net", "=", "arity=2", "trees=", "loss",
-)  # fmt: skip
-OPTIONS = (
-    "--data", "--binary", "--set", "--config", "--format", "--task", "--test", "--pieces",
-    "--epochs", "--batch-size", "--window", "--seed", "--out",
-    "--hidden", "--embed", "--dropout", "--lr", "--optimizer", "--momentum", "--weight-decay",
-    "--clip-norm", "--policy", "--dtype", "--device", "--precision", "--engine", "--processors",
-    "--threads", "--patience", "--resume", "--trace", "--quiet", "--split", "--version", "--help",
-    "--batch-sizes", "--seconds", "--schedule", "--model", "--leaves", "--hiden", "--dat",
-    "--max-length", "--num-beams", "--temperature", "--top-p", "--bleu",
-)  # fmt: skip
-TRAIN = (
-    "train", "tree-lstm", "--data", "trees", "--epochs", "1", "--hidden", "4", "--embed", "3",
-    "--batch-size", "8", "--device", "reference", "--threads", "1", "--out", "out",
-)  # fmt: skip
-EXPLAIN = ("explain", "tree-lstm", *TRAIN[2:4], *TRAIN[6:-2])
-BASES: tuple[tuple[str, ...], ...] = (
-    TRAIN,
-    (*TRAIN, "--optimizer", "adam", "--lr", "0.01", "--dropout", "0.1", "--seed", "3"),
-    (*TRAIN, "--engine", "persistent", "--processors", "1", "--trace", "trace.json", "--quiet"),
-    ("train", "--resume", "run", "--epochs", "3", "--quiet"),
-    ("eval", "run", "--split", "test", "--data", "trees", "--batch-size", "4"),
-    ("eval", "run/last.safetensors"),
-    ("predict", "run", "--data", "trees/test.txt", "--out", "predicted.jsonl"),
-    ("train", "--config", "run/config.json", "--out", "out", "--epochs", "1"),
-    ("explain", "run", "--set", "arity=2"),
-    ("train", "my.py:Net", "--data", "trees", "--task", "loss", "--out", "out"),
-    ("info",),
-    EXPLAIN,
-    ("data", "list"),
-    ("data", "fetch", "generated"),
-    ("bench", "compare", "bad.json", "deep.json"),
-    ("bench", "report", "folder"),
-    ("bench", "ablation", "--model", "x", "--batch-sizes", "1,2", "--seconds", "0"),
-    ("--help",),
-    ("train", "--help"),
-    ("--version",),
+PLAIN_VALUES = (
+    "0 1 2 3 -1 +1 01 1_0 0x10 1e3 1e9999 1e-9999 nan inf -inf 1.5 .5 5. 1e-3 \u0661\u0662 \u00b2 "
+    "\uff11 1,2 1,,2 , 18446744073709551615 18446744073709551616 2147483648 99999999999 None true "
+    "x a\0b \udcff \ud800 \u202e %s %(prog)s {} $HOME ~ ~nosuchuser ~nosuchuser/x . .. / /dev/null "
+    "/dev/full /dev/zero /proc/self/mem /nonexistent/x file folder locked pipe loop run "
+    "run/last.safetensors run/metrics.jsonl trees trees/train.txt empty bad.json deep.json - -- "
+    "-h --help --version --epochs --epochs=1 @file adam adamw sgd adagrad cpuu reference cuda "
+    "float32 float64 fine binary dev test train depth serial agenda frontier persistent batched "
+    "tree-lstm tree-fc lstm-lm list my.py my.py:Net = arity=2 trees= loss"
 )
-STREAMS: tuple[dict[int, str], ...] = (
-    *({},) * 16, {1: "/dev/full"}, {1: ""}, {2: "/dev/full"}, {2: ""}, {1: "", 2: ""},
+LONG_VALUES = ("9" * 30, "9" * 5000, "x" * 300, "x/" * 3000, "x" * 5000)
+VALUES = (*PLAIN_VALUES.split(" "), *LONG_VALUES, "", " ", " 1", "1 ", "sst ", "\n", "a\nb")
+FLAGS = (
+    "data binary set config format task test pieces epochs batch-size window seed out hidden embed "
+    "dropout lr optimizer momentum weight-decay clip-norm policy dtype device precision engine "
+    "processors threads patience resume trace quiet split version help batch-sizes seconds "
+    "schedule model leaves hiden dat max-length num-beams temperature top-p bleu"
+)
+OPTIONS = [f"--{flag}" for flag in FLAGS.split()]
+SMALL = "--hidden 4 --embed 3 --batch-size 8 --device reference --threads 1"
+TRAIN = f"train tree-lstm --data trees --epochs 1 {SMALL} --out"
+EXPLAIN = f"explain tree-lstm --data trees {SMALL}"
+BASES = (
+    f"{TRAIN} out",
+    f"{TRAIN} out --optimizer adam --lr 0.01 --dropout 0.1 --seed 3",
+    f"{TRAIN} out --engine persistent --processors 1 --trace trace.json --quiet",
+    "train --resume run --epochs 3 --quiet",
+    "eval run --split test --data trees --batch-size 4",
+    "eval run/last.safetensors",
+    "predict run --data trees/test.txt --out predicted.jsonl",
+    "train --config run/config.json --out out --epochs 1",
+    "explain run --set arity=2",
+    "train my.py:Net --data trees --task loss --out out",
+    "info",
+    EXPLAIN,
+    "data list",
+    "data fetch generated",
+    "bench compare bad.json deep.json",
+    "bench report folder",
+    "bench ablation --model x --batch-sizes 1,2 --seconds 0",
+    "--help",
+    "train --help",
+    "--version",
+)
+ODD_STREAMS: tuple[dict[int, str], ...] = (
+    {1: "/dev/full"},
+    {1: ""},
+    {2: "/dev/full"},
+    {2: ""},
+    {1: "", 2: ""},
     {1: "/dev/null"},
-)  # fmt: skip
+)
+STREAMS = (*({},) * 16, *ODD_STREAMS)
 
 
 def prepare(folder: Path) -> None:
@@ -110,20 +108,20 @@ def prepare(folder: Path) -> None:
     here = Path.cwd()
     os.chdir(folder)
     out, sys.stdout = sys.stdout, sys.stderr
-    code = main([*TRAIN[:-1], "run"]) or main([*TRAIN[:-1], "warm", "--engine", "persistent"])
-    code = code or main(EXPLAIN)
+    lines = (f"{TRAIN} run", f"{TRAIN} warm --engine persistent", EXPLAIN)
+    code = any(main(words.split()) for words in lines)
     sys.stdout = out
     os.chdir(here)
     if code:
-        raise RuntimeError(f"the run that compiles: exit code {code}")
+        raise RuntimeError("a run that compiles has failed")
 
 
 def words_of(rng: Rng) -> list[str]:
     """Make a command line."""
     if rng.random() < 0.1:
-        pool = (*VALUES, *OPTIONS, *TRAIN, "eval", "explain", "bench", "data")
+        pool = (*VALUES, *OPTIONS, *TRAIN.split(), "eval", "explain", "bench", "data")
         return [str(pool[int(rng.integers(len(pool)))]) for _ in range(int(rng.integers(0, 6)))]
-    words = list(BASES[int(rng.integers(len(BASES)))])
+    words = BASES[int(rng.integers(len(BASES)))].split()
     for _ in range(int(rng.integers(0, 4))):
         at = int(rng.integers(len(words) + 1))
         value = VALUES[int(rng.integers(len(VALUES)))]

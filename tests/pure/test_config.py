@@ -13,93 +13,51 @@ from vertexrt.config import FLAGS, Config, config, read
 from vertexrt.errors import UsageError, VertexrtError, message, nearest
 
 
-def test_defaults() -> None:
-    assert read({"HOME": "/home/reader"}) == Config(
-        check=False,
-        plain=False,
-        cache_dir=Path("~/.cache/vertexrt").expanduser(),
-        threads=None,
-    )
-
-
-def test_values(tmp_path: Path) -> None:
-    environ = {"VERTEXRT_CHECK": "1", "VERTEXRT_CACHE": str(tmp_path), "VERTEXRT_THREADS": "3"}
-    assert read(environ) == Config(check=True, plain=False, cache_dir=tmp_path, threads=3)
-
-
-def test_empty_value_counts_as_not_given() -> None:
-    assert read(dict.fromkeys(FLAGS, "")) == read({})
-
-
-def test_cache_folder_follows_xdg(tmp_path: Path) -> None:
-    assert read({"XDG_CACHE_HOME": str(tmp_path)}).cache_dir == tmp_path / "vertexrt"
-
-
-def test_cache_folder_given_wins_and_is_absolute(tmp_path: Path) -> None:
-    environ = {"XDG_CACHE_HOME": str(tmp_path), "VERTEXRT_CACHE": "here"}
+def test_flags_are_read(tmp_path: Path) -> None:
+    cache_dir = Path("~/.cache/vertexrt").expanduser()
+    default = Config(check=False, plain=False, cache_dir=cache_dir, threads=None)
+    assert read({"HOME": "/home/reader"}) == default
+    assert read(dict.fromkeys(FLAGS, "")) == read({})  # an empty value counts as not given
+    folder = tmp_path / "new"
+    environ = {"VERTEXRT_CHECK": "1", "VERTEXRT_CACHE": str(folder), "VERTEXRT_THREADS": "3"}
+    assert read(environ) == Config(check=True, plain=False, cache_dir=folder, threads=3)
+    assert not folder.exists()  # reading makes no folder
+    environ = {"XDG_CACHE_HOME": str(tmp_path)}
+    assert read(environ).cache_dir == tmp_path / "vertexrt"
+    environ["VERTEXRT_CACHE"] = "here"  # what is given wins, and is absolute
     assert read(environ).cache_dir == Path.cwd() / "here"
 
 
-def test_cache_folder_is_not_made_by_reading(tmp_path: Path) -> None:
-    read({"VERTEXRT_CACHE": str(tmp_path / "new")})
-    assert not (tmp_path / "new").exists()
+CHECK = "allowed are 0 and 1; set one of them or unset it."
+THREADS = "a whole number of at least 1; set one, or unset it to use what the process may."
+FOLDER = "a folder, or a path where one can be made; set VERTEXRT_CACHE to another path."
+HOME = "a path whose home folder is known; give a full path."
+REFUSED = {
+    "VERTEXRT_CHECK=2": f"VERTEXRT_CHECK=2; {CHECK}",
+    "VERTEXRT_CHECK=yes": f"VERTEXRT_CHECK=yes; {CHECK}",
+    "VERTEXRT_CHECK= 1": f"VERTEXRT_CHECK= 1; {CHECK}",
+    "VERTEXRT_THREADS=0": f"VERTEXRT_THREADS=0; {THREADS}",
+    "VERTEXRT_THREADS=-1": f"VERTEXRT_THREADS=-1; {THREADS}",
+    "VERTEXRT_THREADS=two": f"VERTEXRT_THREADS=two; {THREADS}",
+    "VERTEXRT_THREADS=1.5": f"VERTEXRT_THREADS=1.5; {THREADS}",
+    "VERTEXRT_THREADS=\u0663": f"VERTEXRT_THREADS=\u0663; {THREADS}",
+    "VERTEXRT_CACHE=TMP/vertexrt": f"VERTEXRT_CACHE=TMP/vertexrt names a file; {FOLDER}",
+    f"VERTEXRT_CACHE={os.devnull}": f"VERTEXRT_CACHE={os.devnull} names a file; {FOLDER}",
+    "XDG_CACHE_HOME=TMP": f"the cache folder TMP/vertexrt is a file; {FOLDER}",
+    "VERTEXRT_CACHE=~no-such-user/x": f"VERTEXRT_CACHE=~no-such-user/x; {HOME}",
+    "VERTEXRT_THREAD=2": "environment variable VERTEXRT_THREAD is set; the flags are "
+    "VERTEXRT_CHECK, VERTEXRT_CACHE, VERTEXRT_PLAIN, VERTEXRT_THREADS; unset it or correct the "
+    "name. Nearest: 'VERTEXRT_THREADS'",
+}
 
 
-@pytest.mark.parametrize("value", ["2", "yes", "true", " 1"])
-def test_check_refuses(value: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        read({"VERTEXRT_CHECK": value})
-    expected = "allowed are 0 and 1; set one of them or unset it."
-    assert str(caught.value) == f"[config] VERTEXRT_CHECK={value}; {expected}"
-
-
-@pytest.mark.parametrize("value", ["0", "-1", "two", "1.5", "\u0663"])
-def test_threads_refuses(value: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        read({"VERTEXRT_THREADS": value})
-    assert str(caught.value) == (
-        f"[config] VERTEXRT_THREADS={value}; a whole number of at least 1; "
-        "set one, or unset it to use what the process may."
-    )
-
-
-@pytest.mark.parametrize(
-    ("flag", "path", "got"),
-    [
-        ("VERTEXRT_CACHE", "vertexrt", "VERTEXRT_CACHE={0}/vertexrt names a file"),
-        ("VERTEXRT_CACHE", os.devnull, f"VERTEXRT_CACHE={os.devnull} names a file"),
-        ("XDG_CACHE_HOME", "", "the cache folder {0}/vertexrt is a file"),
-    ],
-)
-def test_cache_folder_that_is_a_file_is_refused(
-    tmp_path: Path, flag: str, path: str, got: str
-) -> None:
+@pytest.mark.parametrize(("given", "told"), REFUSED.items())
+def test_a_flag_is_refused(given: str, told: str, tmp_path: Path) -> None:
     (tmp_path / "vertexrt").write_text("")
+    flag, _, value = given.replace("TMP", str(tmp_path)).partition("=")
     with pytest.raises(UsageError) as caught:
-        read({flag: str(tmp_path / path)})
-    assert str(caught.value) == (
-        f"[config] {got.format(tmp_path)}; a folder, or a path where one can be made; "
-        "set VERTEXRT_CACHE to another path."
-    )
-
-
-def test_cache_folder_of_an_unknown_user_is_refused() -> None:
-    with pytest.raises(UsageError) as caught:
-        read({"VERTEXRT_CACHE": "~no-such-user-here/cache"})
-    assert str(caught.value) == (
-        "[config] VERTEXRT_CACHE=~no-such-user-here/cache; a path whose home folder is known; "
-        "give a full path."
-    )
-
-
-def test_unknown_flag_is_refused() -> None:
-    with pytest.raises(UsageError) as caught:
-        read({"VERTEXRT_THREAD": "2"})
-    assert str(caught.value).startswith(
-        "[config] environment variable VERTEXRT_THREAD is set; the flags are VERTEXRT_CHECK, "
-        "VERTEXRT_CACHE, VERTEXRT_PLAIN, VERTEXRT_THREADS; unset it or correct the name. Nearest: "
-        "'VERTEXRT_THREADS'"
-    )
+        read({flag: value})
+    assert str(caught.value).startswith(f"[config] {told.replace('TMP', str(tmp_path))}")
 
 
 def test_environment_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,19 +130,14 @@ def test_importing_reads_no_environment() -> None:
     subprocess.run([sys.executable, "-c", "import vertexrt.config"], env=environ, check=True)
 
 
-def test_message_form() -> None:
-    assert message("gather", "slot 2", "slots 0..1", "raise arity") == (
-        "[gather] slot 2; slots 0..1; raise arity."
-    )
+def test_messages_and_the_nearest_names() -> None:
+    text = message("gather", "slot 2", "slots 0..1", "raise arity")
+    assert text == "[gather] slot 2; slots 0..1; raise arity."
     assert message("a", "b", "c", "d.").endswith("; d.")
-
-
-def test_nearest_names() -> None:
     names = ["tree-lstm", "tree-fc", "lstm-lm"]
     assert nearest("tree-lsmt", names).startswith(" Nearest: 'tree-lstm'")
     assert nearest("Tree-FC", names).startswith(" Nearest: 'tree-fc'")
-    assert nearest("zzz", names) == ""
-    assert nearest("any", []) == ""
+    assert nearest("zzz", names) == nearest("any", []) == ""
 
 
 def test_every_error_is_a_vertexrt_error() -> None:

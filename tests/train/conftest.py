@@ -1,11 +1,18 @@
-"""Runs draw no picture: that takes longer than to train so few trees."""
+"""A command line for every test, in a fresh copy of a folder with data and runs on them.
 
+Runs draw no picture: that takes longer than to train so few trees.
+"""
+
+import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
+
+from tests.train.cli_runs import Cli, train, write_trees
 
 
 @pytest.fixture(autouse=True)
@@ -18,3 +25,28 @@ def picture() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, "savefig", write)
         yield
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write trees, and train on them without an interruption, twice for all tests."""
+    folder = tmp_path_factory.mktemp("prepared")
+    data = write_trees(folder / "data")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "matplotlib", None)
+        for out, more in (("run", ()), ("averaged", ("--average", "0.75"))):
+            assert train(data, folder / out, "--epochs", "3", "--dropout", "0.2", *more) == 0
+    return folder
+
+
+@pytest.fixture
+def cli(
+    prepared: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Cli:
+    """Run command lines in this process, in a folder of the test."""
+    shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return Cli(tmp_path, capsys)

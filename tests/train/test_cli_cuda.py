@@ -1,10 +1,11 @@
-"""The command line with `--device`: what `auto` says, and training that waits for no step.
+"""The command line with `--device`, and with state that is carried: training waits for no step.
 
 A ShimDevice stands in for the GPU.
 """
 
 import ctypes
 import dataclasses
+import json
 import re
 import sys
 from pathlib import Path
@@ -16,135 +17,100 @@ import pytest
 import vertexrt as vrt
 from benchmarks.papers.stacks import Form, Stack, stack_batch
 from tests.backend.test_cuda import tree_lstm, trees
-from tests.device_rows import put_row, watch_steps
+from tests.device_rows import Taken, put_row, watch_steps
 from tests.devices import shim
 from tests.shim_device import put_in_place
 from tests.train.cli_runs import (
+    SMALL,
+    Cli,
+    interrupt_after,
     records,
+    require_in,
     require_same_checkpoint,
-    train,
+    spoil_before,
     without_times,
     write_trees,
 )
-from tests.train.test_cli_train import interrupt_after, spoil_before
-from vertexrt.cli.main import main
+from vertexrt.cli.train import KEPT
+from vertexrt.data import Loader, load
 from vertexrt.engine.executor import Executor
 from vertexrt.engine.variant import CompileOptions
 from vertexrt.errors import DeviceError
 from vertexrt.ir.program import Program
 from vertexrt.kernels.cuda import compile_for_gpu
+from vertexrt.models.language_model import LSTMLanguageModel
 
-CUDA = ("--device", "cuda", "--epochs", "2", "--optimizer", "adam", "--dropout", "0.2")
+CUDA = "--device cuda --epochs 2 --optimizer adam --dropout 0.2 --dtype float64 --threads 1"
 SAID = r"calls: (\d+) kernels, (?:(\d+) products by warp groups, )?(\d+)(?: products)? of cuBLAS,"
-ACCURACIES = ("root_accuracy", "vertex_accuracy")
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_trees(tmp_path_factory.mktemp("trees"))
+EXPLAIN = "explain tree-lstm --data data --engine batched"
 
 
 @shim
 def test_training_waits_for_no_step_and_reports_its_exact_loss(
-    data: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_in_place(monkeypatch)
     asked: list[tuple[str, ...]] = []
     watch_steps(monkeypatch, after=lambda taken: asked.append((*taken.asked.outputs,)))
-    here, there = tmp_path / "here", tmp_path / "there"
-    words = (*CUDA, "--dtype", "float64", "--threads", "1")
-    assert train(data, here, *words) == 0
+    _, first, *_ = cli.train("here", CUDA).splitlines()
     assert asked == [()] * 6, "a step with outputs is waited for"
-    _, first, *_ = capsys.readouterr().out.splitlines()
-    loss = records(here)[0]["loss"]
-    assert first.startswith(f"epoch 1/2  train loss {loss:.4f}  dev loss ")
+    assert first.startswith(f"epoch 1/2  train loss {records('here')[0]['loss']:.4f}  dev loss ")
     assert ", root accuracy " in first
-    assert train(data, there, *words[:1], "reference", *words[2:]) == 0
-    for mine, theirs in zip(records(here), records(there), strict=True):
+    cli.train("there", CUDA.replace("cuda", "reference"))
+    for mine, theirs in zip(records("here"), records("there"), strict=True):
         assert mine.keys() == theirs.keys()
         assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-9)
-        for name in ACCURACIES:
+        for name in ("root_accuracy", "vertex_accuracy"):
             want = None if mine["split"] == "train" else theirs[name]
             assert mine[name] == want
-
-
-@shim
-@pytest.mark.parametrize("minibatches", [1, 3, 5])
-def test_resume_on_a_device(
-    minibatches: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put_in_place(monkeypatch)
-    words = (*CUDA, "--dtype", "float64")
-    whole, run = tmp_path / "whole", tmp_path / "run"
-    assert train(data, whole, *words) == 0
+    # It goes on to the same bits: interrupted inside of both epochs.
     with monkeypatch.context() as patch:
-        interrupt_after(patch, minibatches)
-        assert train(data, run, *words) == 143
-    assert main(["train", "--resume", str(run)]) == 0
-    require_same_checkpoint(run / "last.safetensors", whole / "last.safetensors")
-    mine, theirs = without_times(run), without_times(whole)
-    for line, other in zip(mine, theirs, strict=True):  # sums of an epoch in two parts
+        interrupt_after(patch, 1)
+        cli.train("again", CUDA, code=143)
+        interrupt_after(patch, 4)
+        cli("train --resume again", code=143)
+    cli("train --resume again")
+    require_same_checkpoint("again/last.safetensors", "here/last.safetensors")
+    for line, other in zip(without_times("again"), without_times("here"), strict=True):
+        # Sums of an epoch in two parts.
         assert line.pop("loss") == pytest.approx(other.pop("loss"), rel=1e-14)
-    assert mine == theirs
+        assert line == other
 
 
 @shim
 def test_a_loss_that_is_not_finite_is_found_at_the_end_of_an_epoch(
-    data: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_in_place(monkeypatch)
     spoil_before(monkeypatch, 6)  # the last of the second epoch
-    run = tmp_path / "run"
-    assert train(data, run, *CUDA, "--dtype", "float64") == 1
-    assert f"The last good checkpoint is {run / 'last.safetensors'}." in capsys.readouterr().err
-    assert [line["epoch"] for line in records(run)] == [1, 1]
+    told = "The last good checkpoint is new/last.safetensors."
+    assert told in cli.train("new", CUDA, code=1)
+    assert [line["epoch"] for line in records("new")] == [1, 1]
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=shim)])
-def test_auto_says_what_it_took(
-    device: str,
-    data: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    def first_line() -> str:
-        return capsys.readouterr().out.splitlines()[0]
-
+def test_auto_says_what_it_took(device: str, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     if device == "cuda":
         put_in_place(monkeypatch)
     else:
         monkeypatch.setitem(sys.modules, "cupy", None)
-    run = tmp_path / "run"
-    words = ("--device", "auto", "--epochs", "1", "--dropout", "0.2", "--engine", "batched")
-    assert train(data, run, *words) == 0
-    assert first_line() == f"device: {device} (auto)"
-    assert main(["eval", str(run)]) == 0
-    assert first_line() == f"device: {device} (auto)"
-    assert main(["eval", str(run), "--device", device]) == 0
-    assert first_line().startswith("dev: loss ")
-    explain = ["explain", "tree-lstm", "--data", str(data), "--hidden", "6", "--embed", "5"]
-    assert main([*explain, *words[4:], "--batch-size", "8"]) == 0
-    shown = capsys.readouterr().out
-    assert shown.startswith(f"device: {device} (auto)\nF\n")
+    said = f"device: {device} (auto)\n"
+    assert cli.train("new", "--device auto --epochs 1 --engine batched").startswith(said)
+    assert cli("eval new").startswith(said)
+    assert cli(f"eval new --device {device}").startswith("dev: loss ")
+    shown = cli(EXPLAIN, *SMALL[:-2])
+    assert shown.startswith(f"{said}F\n")
     assert ("launches: kernel" in shown) == (device == "cuda")
+    if device == "cpu":
+        told = "device: cpu (auto); --precision tf32 is of a GPU and does nothing here\n"
+        assert cli(EXPLAIN, *SMALL[:-2], "--precision", "tf32").startswith(told)
 
 
 @shim
-def test_explain_shows_launches(
-    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_explain_shows_launches(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     put_in_place(monkeypatch)
-    words = ["--hidden", "8", "--embed", "8", "--device", "cuda", "--engine", "batched"]
-    words += ["--batch-size", "4"]
-    assert main(["explain", "tree-lstm", "--data", str(data), *words]) == 0
-    path = capsys.readouterr().out.partition("  path kind {0,1}")[2].partition("    path'")[0]
+    shown = cli(f"{EXPLAIN} --hidden 8 --embed 8 --device cuda --batch-size 4")
+    path = shown.partition("  path kind {0,1}")[2].partition("    path'")[0]
     launches = [line.strip() for line in path.splitlines() if " launches: " in line]
     assert launches[0] == "launches: kernel for each row, 32 threads, 4 a block"
     assert any(line.startswith("launches: kernel of products, 2 blocks of ") for line in launches)
@@ -196,9 +162,7 @@ def test_explain_counts_what_a_step_launches(case: str, monkeypatch: pytest.Monk
     assert (wide > 0) == (case == "wide products")
 
 
-def test_precision_reaches_the_device(
-    data: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_precision_reaches_the_device(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
     def compile_for(traced: Program, options: CompileOptions) -> Executor:
@@ -206,40 +170,94 @@ def test_precision_reaches_the_device(
         raise DeviceError("[cuda] not today")
 
     put_row(monkeypatch, "cuda", compile_for_gpu, compile_for)
-    assert train(data, tmp_path / "run", "--device", "cuda", "--precision", "tf32") == 1
+    cli.train("new", "--device cuda --precision tf32", code=1)
     assert asked == ["tf32"]
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "text"),
-    [
-        ("--precision tf23", 2, "[--precision] got 'tf23'; expected one of float32, tf32, bf16;"),
-        ("--device cpu --precision bf16", 2, "[compile] precision is 'bf16' with device='cpu'"),
-        ("--device cuda --processors 2", 2, "[--processors] the engine is auto;"),
-        ("--device gpu", 2, "[--device] got 'gpu'; expected one of auto, cpu, cuda, reference;"),
-    ],
-)
-def test_words_that_do_not_go_together(
-    words: str, code: int, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["explain", "tree-lstm", *words.split()]) == code
-    assert text in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("command", ["explain", "train"])
-def test_a_missing_gpu_is_said(
-    command: str,
-    data: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+@pytest.mark.parametrize("command", ["explain tree-lstm", "train tree-lstm --out new"])
+def test_a_missing_gpu_is_said(command: str, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
-    words = ["--data", str(data), "--device", "cuda"]
-    words += ["--out", str(tmp_path / "run")] if command == "train" else []
-    assert main([command, "tree-lstm", *words]) == 1
-    shown = capsys.readouterr().err
-    assert shown.startswith("vertexrt: [cuda] CuPy is not installed; ")
-    assert "use device='cpu'" in shown
-    assert shown.count("\n") == 1
-    assert not (tmp_path / "run").exists()
+    shown = cli(f"{command} --data data --device cuda", code=1)
+    require_in("vertexrt: [cuda] CuPy is not installed;  ... use device='cpu'", shown)
+    assert not Path("new").exists()
+
+
+@shim
+def test_a_run_on_a_gpu_writes_a_timeline(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_in_place(monkeypatch)
+    write_trees(Path("few"), train=7, dev=1, test=1)
+    words = "--engine persistent --device cuda --processors 2 --epochs 1 --batch-size 1"
+    shown = cli.train("new", f"{words} --trace trace.json", data="few")
+    assert f"timeline of {KEPT} minibatches: trace.json" in shown
+    events = json.loads(Path("trace.json").read_text())["traceEvents"]
+    slices = [e for e in events if e["ph"] == "X"]
+    assert {e["args"]["run"] for e in slices} == set(range(KEPT))
+    assert {"path.0", "weights", "update"} <= {e["name"] for e in slices}
+
+
+# State that is carried over pieces of text: the same numbers as of one long chain.
+
+CARRIED_TEXT = "the cat sees a dog\na dog sees the cat\nno cat sees me\n"
+STREAMS = 2
+
+
+def write(folder: Path) -> Path:
+    for split in ("train", "valid", "test"):
+        (folder / f"{split}.txt").write_text(CARRIED_TEXT * 2)
+    return folder
+
+
+def losses(net: vrt.Network, folder: Path, pieces: int) -> list[float]:
+    """Return the loss of each word, in the order of the streams."""
+    form = {"pieces": pieces, "streams": STREAMS, "layers": 2}
+    graphs = load(folder, format="text", **form).splits["dev"]  # type: ignore[arg-type]
+    carried = vrt.CarriedState(net)
+    found: list[list[float]] = [[] for _ in range(STREAMS)]
+    for batch in Loader(graphs, STREAMS, shuffle=False, prepare=carried.put):
+        pushed = net(batch, outputs=("loss", "h", "c"))
+        carried.keep(batch, pushed)
+        words = batch.of_type("next")
+        for word, loss in zip(words, pushed["loss"][words], strict=True):
+            found[batch.graph_of[word]].append(float(loss))
+    return [loss for stream in found for loss in stream]
+
+
+def test_pieces_are_one_chain(tmp_path: Path) -> None:
+    model = LSTMLanguageModel(12, 3, 4, layers=2, carried=True)
+    net = vrt.compile(model, device="reference", dtype="float64", seed=1)
+    whole, cut = (losses(net, write(tmp_path), pieces) for pieces in (1000, 4))
+    assert len(whole) == len(cut) == 34
+    np.testing.assert_allclose(cut, whole, rtol=0, atol=1e-12)
+
+
+LM = "train lstm-lm --data . --hidden 4 --embed 4 --layers 2 --epochs 2 --batch-size 2"
+
+
+def test_a_run_carries_its_state(cli: Cli) -> None:
+    write(Path())
+    carried = "--set carried=true --set tied=true --device reference"
+    cli(f"{LM} --pieces 4 {carried} --out new")
+    assert records("new")[0]["perplexity"] > records("new")[2]["perplexity"]
+    cli("eval new --split test")
+    cli(f"{LM} {carried} --out other", code=2)
+
+
+@shim
+def test_a_run_on_a_device_waits_for_no_state(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_in_place(monkeypatch)
+    write(Path())
+    under_way: list[int] = []
+
+    def after(taken: Taken) -> None:
+        flights: Any = getattr(taken.executor, "flights", None)  # of a device
+        under_way.append(0 if flights is None else len(flights.under_way))
+
+    watch_steps(monkeypatch, after=after)
+    words = f"{LM} --pieces 4 --dropout 0.2 --set carried=true --dtype float64 --threads 1"
+    found = {}
+    for device in ("cuda", "reference"):
+        cli(f"{words} --device {device} --out {device}")
+        found[device] = [line["perplexity"] for line in records(device)]
+    steps = len(under_way) // 2
+    assert under_way[:steps] == [1] * steps
+    assert found["cuda"] == pytest.approx(found["reference"], rel=1e-9)

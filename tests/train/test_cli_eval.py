@@ -1,113 +1,80 @@
-"""`vertexrt eval`, `explain` and `data` answer from a run, a model and the catalogue."""
+"""`vertexrt eval`, `predict`, `explain` and `export` answer from a run, to the same bits."""
 
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import safetensors.numpy
 
 import vertexrt as vrt
-from tests.train.cli_runs import DEV, SMALL, TEST, records, train, write_trees
-from vertexrt.cli.main import main
+from tests.train.cli_runs import (
+    COMMAND,
+    DEV,
+    ROOT,
+    SIZES,
+    SMALL,
+    TEST,
+    Cli,
+    records,
+    require_in,
+    write_trees,
+)
 from vertexrt.data import Vocabulary, load
+from vertexrt.hub import load_pretrained
 from vertexrt.models.tree_lstm import TreeLSTM
 
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_trees(tmp_path_factory.mktemp("trees"))
-
-
-@pytest.fixture(scope="module")
-def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("runs") / "run"
-    assert train(data, out, "--epochs", "2") == 0
-    return out
+BEST = Path("run/best.safetensors")
+LOAD = """
+import sys
+import numpy as np
+from vertexrt.hub import load_pretrained
+model = load_pretrained(sys.argv[1])
+np.save(sys.argv[3], model.net(model.read(sys.argv[2]))["logits"])
+"""
 
 
-def test_eval_repeats_what_training_found(
-    run: Path, data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    best = vrt.load_checkpoint(run / "best.safetensors").meta["state"]["best_epoch"]
-    lines = {line["split"]: line for line in records(run) if line["epoch"] == best}
+def test_eval_repeats_what_training_found(cli: Cli) -> None:
+    best = vrt.load_checkpoint(BEST).meta["state"]["best_epoch"]
+    lines = {line["split"]: line for line in records("run") if line["epoch"] == best}
+    data = cli("eval run").partition(" graphs of ")[2].partition(",")[0]
     for split, count in (("dev", DEV), ("test", TEST)):
-        assert main(["eval", str(run), "--split", split]) == 0
-        shown = capsys.readouterr().out
         accuracy = 100 * lines[split]["root_accuracy"]
-        assert shown.startswith(f"{split}: loss {lines[split]['loss']:.4f}, ")
-        assert f"root accuracy {accuracy:.2f} %, vertex accuracy " in shown
-        assert f"; {count} graphs of {data}, " in shown
-        assert shown.endswith(f"graphs/s; {run / 'best.safetensors'}\n")
-
-
-def test_eval_takes_one_checkpoint(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["eval", str(run / "last.safetensors")]) == 0
-    assert capsys.readouterr().out.endswith("last.safetensors\n")
-
-
-def test_eval_of_a_truncated_checkpoint(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    content = (run / "best.safetensors").read_bytes()
-    (tmp_path / "best.safetensors").write_bytes(content[:-100])
-    assert main(["eval", str(tmp_path)]) == 1
-    assert "best.safetensors is damaged or truncated" in capsys.readouterr().err
-
-
-def test_eval_of_a_checkpoint_from_elsewhere(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    checkpoint = vrt.load_checkpoint(run / "best.safetensors")
-    net = SimpleNamespace(parameters=checkpoint.parameters)
-    vrt.save_checkpoint(tmp_path / "own.safetensors", net, meta={"format": 1})
-    assert main(["eval", str(tmp_path / "own.safetensors")]) == 1
-    shown = capsys.readouterr().err
-    assert "it does not say how it was trained; expected a checkpoint written by `vert" in shown
-
-
-def test_eval_of_parameters_of_another_model(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    checkpoint = vrt.load_checkpoint(run / "best.safetensors")
-
-    net = SimpleNamespace(parameters={**checkpoint.parameters, "v": np.zeros((5, 7), np.float32)})
-    vrt.save_checkpoint(tmp_path / "best.safetensors", net, meta=checkpoint.meta)
-    assert main(["eval", str(tmp_path)]) == 1
-    assert "'v'" in capsys.readouterr().err
-
-
-def test_eval_numbers_the_words_of_other_data_as_the_run_did(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+        told = f"{split}: loss {lines[split]['loss']:.4f}, root accuracy {accuracy:.2f} %, vertex "
+        shown = cli(f"eval run --split {split}")
+        require_in(f"{told}accuracy  ... ; {count} graphs of {data}, ", shown)
+        assert shown.endswith(f"graphs/s; {BEST}\n")
+    assert cli("eval run/last.safetensors").endswith("last.safetensors\n")
     # The same dev trees beside other training trees: other numbers for the words.
-    other = write_trees(tmp_path / "other")
-    lines = (other / "train.txt").read_text().splitlines()
-    (other / "train.txt").write_text("".join(f"{line}\n" for line in reversed(lines)))
-    assert main(["eval", str(run)]) == 0
-    expected = capsys.readouterr().out.split(";")[0]
-    assert main(["eval", str(run), "--data", str(other)]) == 0
-    assert capsys.readouterr().out.split("\n")[1].split(";")[0] == expected  # after unknown words
+    other = write_trees(Path("other"))
+    trees = (other / "train.txt").read_text().splitlines(keepends=True)
+    (other / "train.txt").write_text("".join(reversed(trees)))
+    _, moved = cli("eval run --data other").splitlines()  # the first tells unknown words
+    assert moved.split(";")[0] == cli("eval run").split(";")[0]
 
 
-def test_eval_needs_its_split_alone_and_tells_unknown_words(
-    run: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_eval_needs_its_split_alone_and_tells_unknown_words(cli: Cli) -> None:
     tree = "(3 (2 zzz) (3 (2 a) (3 yyy)))\n"
-    for path in (tmp_path / "test.txt", tmp_path / "any"):
-        path.write_text(tree)
-    for given, split in ((tmp_path, "test"), (tmp_path / "any", "all")):  # a folder, and one file
-        assert main(["eval", str(run), "--split", "test", "--data", str(given)]) == 0
-        first, result = capsys.readouterr().out.splitlines()
-        unknown = 2 + (load(data, format="trees").vocabulary.find("a") == 0)
-        assert first.startswith(f"{unknown} of 3 (")
-        assert first.endswith("of the values of 'word' are unknown words, <unk>")
+    Path("alone").mkdir()
+    for path in ("alone/test.txt", "any"):
+        Path(path).write_text(tree)
+    unknown = 2 + (load("data", format="trees").vocabulary.find("a") == 0)
+    for given, split in (("alone", "test"), ("any", "all")):  # a folder, and one file
+        first, result = cli(f"eval run --split test --data {given}").splitlines()
+        require_in(f"{unknown} of 3 ( ... of the values of 'word' are unknown words, <unk>", first)
         assert result.startswith(f"{split}: loss ")
 
 
-def test_words_are_numbered_by_a_vocabulary_that_is_given(data: Path) -> None:
-    dataset = load(str(data), format="trees")
+def test_words_are_numbered_by_a_vocabulary_that_is_given(cli: Cli) -> None:
+    dataset = load("data", format="trees")
     trained = Vocabulary(("<unk>", *reversed(dataset.vocabulary.words[1:-1])))  # one word less
-    result = load(data, format="trees", splits=("dev",), vocabularies={"word": trained})
+    result = load("data", format="trees", splits=("dev",), vocabularies={"word": trained})
     assert list(result.splits) == ["dev"]
     before, after = dataset.splits["dev"].pulls["word"], result.splits["dev"].pulls["word"]
     assert isinstance(before, np.ndarray)
@@ -116,77 +83,221 @@ def test_words_are_numbered_by_a_vocabulary_that_is_given(data: Path) -> None:
         assert new == (-1 if old < 0 else trained.index(dataset.vocabulary.words[old]))
 
 
-def test_eval_of_data_with_other_classes(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "binary"
-    assert train(data, out, "--epochs", "1", "--binary") == 0
-    assert vrt.load_checkpoint(out / "last.safetensors").parameters["v"].shape[0] == 2
-    assert main(["eval", str(out), "--split", "test"]) == 0
-    assert "root accuracy" in capsys.readouterr().out
+def test_checkpoints_from_elsewhere(cli: Cli) -> None:
+    checkpoint = vrt.load_checkpoint(BEST)
+    net = SimpleNamespace(parameters=checkpoint.parameters)
+    vrt.save_checkpoint(Path("own.safetensors"), net, meta={"format": 1})
+    told = "it does not say how it was trained; expected a checkpoint written by `vert"
+    assert told in cli("eval own.safetensors", code=1)
+    net = SimpleNamespace(parameters={**checkpoint.parameters, "v": np.zeros((5, 7), np.float32)})
+    vrt.save_checkpoint(BEST, net, meta=checkpoint.meta)
+    assert "'v'" in cli("eval run", code=1)
+    BEST.write_bytes(BEST.read_bytes()[:-100])
+    assert "best.safetensors is damaged or truncated" in cli("eval run", code=1)
 
 
-def test_explain(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", "tree-lstm", "--data", str(data), *SMALL]) == 0
-    shown = capsys.readouterr().out
-    assert f"8 graphs of {data}" in shown
-    for word in ("gather", "scatter", "eager", "path", "lazy", "kind"):
-        assert word in shown
-    for word in ("levels", "peak", "FLOP"):
-        assert word in shown
-
-
-def test_explain_prints_kernels(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = ["explain", "tree-lstm", "--data", str(data), *SMALL]
-    assert main(given) == 0
-    plain = capsys.readouterr().out
-    assert main([*given, "--kernels"]) == 0  # as `ir`
-    shown = capsys.readouterr().out
-    added = [line for line in shown.splitlines() if line not in plain.splitlines()]
+def test_explain(cli: Cli) -> None:
+    words = " ".join(["explain tree-lstm --data data", *SMALL])
+    plain = cli(words)
+    told = "gather ... scatter ... eager ... path ... lazy ... levels ... peak ... FLOP"
+    assert f"8 graphs of {cli.folder / 'data'}" in plain
+    for word in told.split(" ... "):
+        assert word in plain
+    shown = cli(f"{words} --kernels").splitlines()  # as `ir`
+    added = [line for line in shown if line not in plain.splitlines()]
     assert "Kernels: what each task program is lowered to" in added
     assert sum("task program" in line for line in added) == plain.count("(task program ")
     assert any(line.strip().startswith("chosen") for line in added)
-
-
-def test_only_explain_prints_kernels(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["warm", "tree-lstm", "--data", str(data), *SMALL, "--kernels"]) == 2
-    assert "--kernels" in capsys.readouterr().err
     with pytest.raises(vrt.errors.VertexrtError, match="kernels='cuda'; one of ir, llvm"):
         vrt.compile(TreeLSTM(5, 4, 4, 3)).explain(kernels="cuda")
 
 
-def test_explain_of_an_unknown_model(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", "lstm-ml"]) == 2
-    assert "Nearest: 'lstm-lm'" in capsys.readouterr().err
+def test_two_classes(cli: Cli) -> None:
+    cli.train("binary", "--epochs 1 --binary")
+    assert vrt.load_checkpoint("binary/last.safetensors").parameters["v"].shape[0] == 2
+    assert "root accuracy" in cli("eval binary --split test")
 
 
-def test_data_list(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "list"]) == 0
-    heading, *rows = capsys.readouterr().out.splitlines()
-    assert heading.split() == ["name", "format", "cached", "licence", "home"]
-    assert [row.split()[:2] for row in rows].count(["sst", "trees"]) == 1
-    assert {row.split()[0] for row in rows} == {"generated", "sst", "ptb"}
+# What is exported.
 
 
-def test_data_fetch_of_an_unknown_name(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "fetch", "stt"]) == 2
-    assert "Nearest: 'sst'" in capsys.readouterr().err
+@pytest.fixture
+def out(cli: Cli) -> Path:
+    """Export the run, and return the folder."""
+    shown = cli("export run out")
+    require_in(f"tree-lstm (classification,  ... ) of {BEST}: out", shown)
+    return Path("out")
 
 
-@pytest.mark.parametrize("model", ["lstm-lm", "tree-fc"])
-def test_other_models_train(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["train", model, "--hidden", "4", "--epochs", "1", "--batch-size", "64"]
-    out = tmp_path / "run"
-    if model == "lstm-lm":
-        text = "the cat sees a dog\na dog sees the cat\n"
-        for split in ("train", "valid", "test"):
-            (tmp_path / f"{split}.txt").write_text(text * 6)
-        words += ["--data", str(tmp_path), "--embed", "4"]
-    assert main([*words, "--device", "reference", "--out", str(out)]) == 0
-    shown = capsys.readouterr().out
-    name = "perplexity" if model == "lstm-lm" else "mean squared error"
-    assert f"best dev {name} " in shown
-    first = records(out)[0]
-    assert ("perplexity" in first) == (model == "lstm-lm")
-    assert "root_accuracy" not in first
-    assert main(["eval", str(out), "--split", "test"]) == 0
+def test_a_fresh_process_finds_the_same_bits(cli: Cli, out: Path) -> None:
+    def process(*words: str) -> None:
+        folder = cli.folder
+        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+        subprocess.run(words, cwd=folder, env=environ, check=True, capture_output=True)
+
+    process(sys.executable, "-c", LOAD, "out", "data/test.txt", "got.npy")
+    # The network is built by hand here, from the checkpoint of the run.
+    stored = vrt.load_checkpoint(BEST)
+    words = Vocabulary(tuple(stored.meta["vocabularies"]["word"]))
+    data = load("data/test.txt", format="trees", splits=("all",), vocabularies={"word": words})
+    sizes = {name: int(SIZES[f"--{name}"]) for name in ("hidden", "embed")}
+    net = vrt.compile(TreeLSTM(vocab=len(words), classes=5, **sizes), device="reference")
+    net.parameters.update(stored.parameters)
+    assert np.array_equal(np.load("got.npy"), net(data.splits["all"])["logits"])
+    # So does the command line, of the run and of the folder.
+    process(*COMMAND, "predict", "out", "--data", "data/test.txt", "--out", "out.jsonl")
+    cli("predict run --data data/test.txt --out run.jsonl")
+    lines = Path("out.jsonl").read_text()
+    assert lines == Path("run.jsonl").read_text()
+    assert lines.count("\n") == data.splits["all"].num_graphs
+
+
+def test_the_folder_has_the_shape_of_the_hub(cli: Cli, out: Path) -> None:
+    names = {"README.md", "config.json", "model.safetensors", "vocabularies.json"}
+    assert {path.name for path in out.iterdir()} == names
+    stored = vrt.load_checkpoint(BEST)
+    found = safetensors.numpy.load_file(out / "model.safetensors")
+    assert found.keys() == stored.parameters.keys()
+    assert all(np.array_equal(found[name], array) for name, array in stored.parameters.items())
+    config = json.loads((out / "config.json").read_text())
+    assert (config["library_name"], config["library_version"]) == ("vertexrt", vrt.__version__)
+    options = config["options"]
+    assert (options["model"], options["task"]) == ("tree-lstm", "classification")
+    assert options["shape"]["hidden"] == int(SIZES["--hidden"])
+    assert not any(b"prepared" in path.read_bytes() for path in out.iterdir())  # of our folders
+    card = (out / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: vertexrt\ntags:\n- vertexrt\n")
+    best = stored.meta["state"]["best_epoch"]
+    for line in records("run"):
+        text = f"- {line['split']}: loss {line['loss']:.4f}, root accuracy "
+        assert (text in card) == (line["epoch"] == best and line["split"] != "train")
+    test = records("run")[-1]
+    told = f"test: loss {test['loss']:.4f}, root accuracy"
+    assert told in cli("eval out --data data --split test")
+    # Of a run that averages it is the average.
+    cli("export averaged mean")
+    stored = vrt.load_checkpoint("averaged/best.safetensors")
+    for name, array in load_pretrained("mean").net.parameters.items():
+        assert np.array_equal(array, stored.average[name])
+    assert not np.array_equal(stored.average["v"], stored.parameters["v"])
+
+
+def test_a_model_of_a_user_goes_with_its_file(cli: Cli) -> None:
+    cli("new my_model.py")
+    words = "my_model.py:MyNet --data my_model.jsonl --task classification"
+    cli(f"train {words} --epochs 1 --hidden 5 --device reference --out mine")
+    cli("export mine out --model my_model.py:MyNet")
+    config = json.loads(Path("out/config.json").read_text())
+    assert config["options"]["model"] == "my_model.py:MyNet"
+    require_in("`my_model.py` is a program", Path("out/README.md").read_text())
+    shutil.move("out", "elsewhere")
+    there = "elsewhere/my_model.py:MyNet"
+    assert "--model out/my_model.py:MyNet" in Path("elsewhere/README.md").read_text()
+    text = r"Read it, then pass model='.*elsewhere/my_model"
+    with pytest.raises(vrt.errors.VertexrtError, match=text):
+        load_pretrained("elsewhere")
+    run = load_pretrained("elsewhere", device="reference", model=there)
+    assert run.vocabularies["label"].words == ("no", "yes")
+    for source in ("mine", "elsewhere"):
+        words = f"--data my_model.jsonl --out {source}.jsonl --model {there}"
+        cli(f"predict {source} {words}")
+    assert Path("mine.jsonl").read_text() == Path("elsewhere.jsonl").read_text()
+    Path("elsewhere/my_model.py").unlink()
+    cli("eval elsewhere --data my_model.jsonl --model my_model.py:MyNet")
+    Path("my_model.py").unlink()
+    shown = cli("export mine again --model my_model.py:MyNet", code=1)
+    assert "my_model.py] the file of the model cannot be read" in shown
+    assert not Path("again").exists()
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+def without_checksum(path: Path) -> None:
+    safetensors.numpy.save_file(safetensors.numpy.load_file(path), path)
+
+
+def of_other_words(path: Path) -> None:
+    known = json.loads(path.read_text())
+    known["word"][-1] += "s"
+    path.write_text(json.dumps(known))
+
+
+def of_another_library(path: Path) -> None:
+    path.write_text(json.dumps({"model_type": "bert", "hidden_size": 768}))
+
+
+def of_another_format(path: Path) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": "vertexrt-train-0"}))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "told"),
+    [
+        ("model.safetensors", Path.unlink, "No such file"),
+        ("model.safetensors", cut, "is damaged or truncated"),
+        ("model.safetensors", flip, "its checksum is another"),
+        ("model.safetensors", without_checksum, "holds tensors that vertexrt did not write"),
+        ("config.json", Path.unlink, "No such file"),
+        ("config.json", cut, "it is not JSON"),
+        ("config.json", of_another_library, "it does not say that the model is of vertexrt"),
+        ("config.json", of_another_format, "format is 'vertexrt-train-0'"),
+        ("vocabularies.json", Path.unlink, "No such file"),
+        ("vocabularies.json", cut, "it is not JSON"),
+        ("vocabularies.json", of_other_words, "the vocabularies are not those of data.words"),
+    ],
+)
+def test_damage_is_named(
+    name: str, damage: Callable[[Path], None], told: str, cli: Cli, out: Path
+) -> None:
+    damage(out / name)
+    require_in(f"out/{name} ... {told}", cli("eval out --data data", code=1))
+
+
+def test_names_of_files_that_are_not_utf_8(cli: Cli) -> None:
+    out = os.fsdecode(b"out\xff")
+    cli(f"export run {out}")
+    assert "load_pretrained('out\\udcff')" in Path(out, "README.md").read_text("utf-8")
+    cli(f"new {out}.py")
+    assert "'out\\udcff.py':MyNet" in Path(f"{out}.py").read_text("utf-8")
+    run = f"{out}-run"
+    cli.train(run, "--epochs 1", data=str(write_trees(Path(f"{out}-data"))))
+    cli(f"train --resume {run} --epochs 2")
+    cli(f"predict {run} --out {out}.jsonl")
+    cli(f"train --config {run}/config.json --out {out}-again")
+
+
+def test_a_push_takes_the_library_and_is_only_made_when_asked(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    told = "pip install -e '.[hub]' in the checkout"
+    assert told in cli("export run out --push me/mine", code=2)
+    assert not Path("out").exists()
+    # Libraries of the same names, which write down what they are asked for.
+    Path("httpx.py").write_text("class HTTPError(Exception): pass\n")
+    Path("huggingface_hub.py").write_text(
+        "from pathlib import Path\n"
+        "def create_repo(name, *, private, exist_ok): assert private and exist_ok\n"
+        "def upload_folder(*, repo_id, folder_path):\n"
+        "    import httpx\n"
+        "    if repo_id == 'not/mine': raise httpx.HTTPError('403')\n"
+        "    Path('asked').write_text(f'{repo_id} {folder_path}')\n"
+    )
+    monkeypatch.delitem(sys.modules, "huggingface_hub")
+    monkeypatch.delitem(sys.modules, "httpx", raising=False)
+    monkeypatch.syspath_prepend(cli.folder)
+    cli("export run quiet")
+    assert not Path("asked").exists()
+    cli("export run out --push me/mine")
+    assert Path("asked").read_text() == "me/mine out"
+    shown = cli("export run more --push not/mine", code=2)
+    assert "[--push] not/mine was not reached (403)" in shown
+    assert Path("more/model.safetensors").is_file()

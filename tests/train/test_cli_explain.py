@@ -1,4 +1,4 @@
-"""`vertexrt explain --engine persistent` shows segments, scripts and a disassembly."""
+"""`vertexrt explain` shows segments, scripts and a disassembly; `warm` compiles all of it ahead."""
 
 import re
 from functools import cache
@@ -10,14 +10,16 @@ import pytest
 
 import vertexrt as vrt
 from tests.backend.test_cuda_persistent import batch_of
+from tests.devices import shim
+from tests.functions import FUNCTIONS
 from tests.paper_device import PaperDevice, on_paper
 from tests.shim_device import put_in_place
-from tests.train.cli_runs import SMALL, write_trees
+from tests.train.cli_runs import ROOT, SMALL, Cli
 from vertexrt import data, models
-from vertexrt.cli.main import main
 from vertexrt.engine import explain_host
 from vertexrt.engine.variant import Passes
 from vertexrt.models.tree_lstm import TreeLSTM
+from vertexrt.native.load import compiled_here
 
 SIZES_OF_ALL = {"hidden": 16, "embed": 16, "layers": 2}
 
@@ -27,34 +29,32 @@ def read(format: str, *reading: tuple[str, Any]) -> data.Dataset:
     return data.load("generated", format=format, **dict(reading))
 
 
-def small(model: str) -> tuple[vrt.VertexFunction | vrt.Model, data.Dataset]:
-    """Return a model of the catalogue and its data, which models of a kind share."""
+@cache
+def explained(
+    model: str, processors: int, device: str = "cpu", of_device: int = 4, clusters: int = 0
+) -> str:
+    """Explain a batch of a model of the catalogue without running it.
+
+    Args:
+        device: "cpu", "reference", which compiles nothing, or "paper", a GPU that there is not.
+    """
     spec = models.get(model)
     options = {name: size for name, size in SIZES_OF_ALL.items() if name in spec.options}
     dataset = read(spec.format, *spec.reading(options).items())
-    return spec.build(dataset, **options), dataset
-
-
-@cache
-def explained(model: str, processors: int, threads: int, device: str = "cpu") -> str:
-    """Explain a batch without running it; the same size for every machine's cache."""
-    function, dataset = small(model)
-    ways = {"engine": "persistent", "threads": threads, "processors": processors}
-    net = vrt.compile(function, device=device, **ways)
+    function = spec.build(dataset, **options)
+    if device == "paper":
+        passes = Passes(gradients=False)
+        net = on_paper(function, processors, passes=passes, of_device=of_device, clusters=clusters)
+    else:  # of the same size whatever the machine's cache
+        ways = {"engine": "persistent", "threads": 2, "processors": processors}
+        net = vrt.compile(function, device=device, **ways)
     return net.explain_batch(dataset.splits["train"].take(np.arange(4)))
 
 
-def line_with(text: str, start: str) -> str:
-    """Return the one line that starts so."""
-    (found,) = (line for line in text.splitlines() if line.strip().startswith(start))
-    return found.strip()
-
-
 def test_tree_lstm_level_has_one_exchange_each_way() -> None:
-    text = explained("tree-lstm", 2, 2)
-    k = int(
-        re.search(r"\n  path\[(\d+)\]: 1 segment; waits for the tiles of the children", text)[1]
-    )
+    text = explained("tree-lstm", 2)
+    found = re.search(r"\n  path\[(\d+)\]: 1 segment; waits for the tiles of the children", text)
+    k = int(found[1])
     path = text.partition(f"  path[{k}]:")[2].partition(f"\n  path'[{k + 1}]:")[0]
     assert "own units of all rows: fused 2 ops, product u_iou float[48]" in path
     assert "every processor makes for itself: %9 add float[16], %21 concat float[2,16]" in path
@@ -63,12 +63,8 @@ def test_tree_lstm_level_has_one_exchange_each_way() -> None:
     assert back.startswith(" 2 segments\n")
     assert re.search(rf"path'\[{k + 1}\]\.1 .*product u_iou' .*product u_f' ", back)
     assert "exchanged before it: %86 concat float[48], %75 concat float[2,16]" in back
-    level = line_with(text, "path: ")
-    assert level.startswith("path: 11 tasks, 11 instructions, 1.00 exchanges a task")
-
-
-def test_statistics_agree_with_the_script() -> None:
-    text = explained("tree-lstm", 2, 2)
+    assert re.search(r"\n *path: 11 tasks, 11 instructions, 1.00 exchanges a task", text)
+    # Statistics agree with the script.
     count = int(re.search(r"instructions: (\d+); waits", text)[1])
     stages = re.findall(r"(\d+) tasks, (\d+) instructions", text)
     assert sum(int(n) for _, n in stages) == count
@@ -79,7 +75,7 @@ def test_statistics_agree_with_the_script() -> None:
 
 
 def test_groups_of_one_exchange_nothing() -> None:
-    text = explained("tree-lstm", 1, 2)
+    text = explained("tree-lstm", 1)
     assert "persistent, 2 x 1 processors" in text
     assert "exchanged before it" not in text
     assert "; waits: 0" in text
@@ -87,45 +83,28 @@ def test_groups_of_one_exchange_nothing() -> None:
 
 @pytest.mark.parametrize("model", models.names())
 def test_every_model_is_explained(model: str) -> None:
-    text = explained(model, 2, 2, "reference")  # which compiles nothing
+    text = explained(model, 2, "reference")
     assert re.search(r"product \S+' ", text)
     assert "Script of processor 0" in text
-
-
-def test_the_command_shows_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    trees = str(write_trees(tmp_path / "trees"))
-    words = ["explain", "tree-lstm", "--data", trees, *SMALL, "--engine", "persistent"]
-    assert main([*words, "--threads", "2", "--processors", "2"]) == 0
-    shown = capsys.readouterr().out
-    for title in ("F and dF", "Segments of the task programs", "Script of processor"):
-        assert title in shown
-
-
-PAPER = ["--device", "cuda", "--engine", "persistent", "--processors", "2"]
-
-
-@cache
-def explained_on_a_gpu(model: str, processors: int, of_device: int, clusters: int = 0) -> str:
-    """Explain a batch for a GPU that there is not."""
-    (function, dataset), passes = small(model), Passes(gradients=False)
-    net = on_paper(function, processors, passes=passes, of_device=of_device, clusters=clusters)
-    return net.explain_batch(dataset.splits["train"].take(np.arange(4)))
+    text = explained(model, 2, "paper")
+    assert "Weights on chip" in text
+    assert "Script of group 0, forward, the first " in text
 
 
 def test_on_a_gpu_groups_and_how_they_meet_are_shown() -> None:
-    text = explained_on_a_gpu("tree-lstm", 2, 5)
+    text = explained("tree-lstm", 2, "paper", 5)
     assert "; kernel calls: 1 kernel, which runs all of them and the end of the step" in text
     assert "processors: 5 blocks of 256 threads; groups: 2 of 2 processors" in text
     assert "processors without a group: 1" in text
     assert "groups are no clusters: they meet at counters in the second-level cache" in text
-    text = explained_on_a_gpu("tree-lstm", 2, 5, clusters=2)
+    text = explained("tree-lstm", 2, "paper", 5, clusters=2)
     assert "processors: 4 blocks of 256 threads; groups: 2 of 2 processors" in text
     assert "groups are clusters: they meet at barriers in shared memory" in text
-    assert "waits for no other on the path" in explained_on_a_gpu("tree-lstm", 1, 3)
+    assert "waits for no other on the path" in explained("tree-lstm", 1, "paper", 3)
 
 
 def test_on_a_gpu_the_weights_that_a_processor_holds_are_shown() -> None:
-    text = explained_on_a_gpu("tree-lstm", 2, 4)
+    text = explained("tree-lstm", 2, "paper")
     forward, back = text.partition("Weights on chip")[2].split("backward: ")
     assert "in registers while there is room in 144 of each thread, then in shared mem" in forward
     assert "u_iou: 24 rows of 16, " in forward
@@ -153,7 +132,7 @@ def test_on_a_gpu_weights_in_shared_memory_are_shown() -> None:
 
 def test_on_a_gpu_gradients_are_shown_where_they_are_made() -> None:
     after = "gradients made after the path, by products over all rows: u_iou, u_f"
-    assert after in explained_on_a_gpu("tree-lstm", 2, 4)
+    assert after in explained("tree-lstm", 2, "paper")
     net = on_paper(TreeLSTM(10, 8, 32, 5), 2, passes=Passes(gradients=True))
     text = net.explain_batch(batch_of("tree-lstm", 1))
     assert "gradient of u_iou: 48 rows of 32, 8,192 in registers" in text
@@ -175,7 +154,7 @@ def test_on_a_gpu_kernels_of_groups_are_shown() -> None:
 
 
 def test_on_a_gpu_scripts_are_those_that_run() -> None:
-    text = explained_on_a_gpu("tree-lstm", 2, 4)
+    text = explained("tree-lstm", 2, "paper")
     script = text.partition("Script of all processors\n")[2].partition("\n\n")[0].splitlines()
     count, rounds = re.match(r"  instructions: (\d+); rounds: (\d+); ", script[0]).groups()
     ops = [re.match(r"    (\S+?)(?:, outside the groups)?: (\d+) ops in (\d+)", x) for x in script]
@@ -194,32 +173,88 @@ def test_on_a_gpu_scripts_are_those_that_run() -> None:
     assert any(re.match(r" +\d+ meet; path", line) for line in head)
 
 
-@pytest.mark.parametrize("model", models.names())
-def test_every_model_is_explained_on_a_gpu(model: str) -> None:
-    text = explained_on_a_gpu(model, 2, 4)
-    assert "Weights on chip" in text
-    assert "Script of group 0, forward, the first " in text
-
-
-def test_the_command_shows_a_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_shows_the_persistent_engine(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "explain tree-lstm --data data --engine persistent --processors 2"
+    shown = cli(words, *SMALL, "--threads", "2")
+    for title in ("F and dF", "Segments of the task programs", "Script of processor"):
+        assert title in shown
     put_in_place(monkeypatch, PaperDevice)
-    trees = str(write_trees(tmp_path / "trees"))
-    words = ["explain", "tree-lstm", "--data", trees, *SMALL[:-2], *PAPER, "--threads", "3"]
-    assert main(words) == 0
-    shown = capsys.readouterr().out
+    shown = cli(words, *SMALL[:-2], "--device", "cuda", "--threads", "3")
     assert "groups of processors run its segments" in shown
     assert "all processors run: kernel for each row, " in shown
     assert "launches: kernel" not in shown
     for title in ("The persistent kernel", "Weights on chip", "Script of all processors"):
         assert title in shown
-    assert main(["explain", "--help"]) == 0
-    assert "threads, on a GPU blocks, that share each task" in " ".join(
-        capsys.readouterr().out.split()
+
+
+# What the pages on architecture and lowering show of their example is what is printed.
+
+PAGES = [ROOT / "docs" / name for name in ("architecture.md", "lowering.md")]
+TEXT = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+SHOWN = re.findall(r"```\n\$ vertexrt (explain \$TREE .+)\n((?:.*\n)+?)```", TEXT)
+MULTIPROCESSORS = 132  # of an H200
+COMMANDS = [
+    pytest.param(command, marks=shim) if "--device cuda" in command else command
+    for command in dict.fromkeys(command for command, _ in SHOWN)
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_page_shows_what_is_printed(
+    command: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One tree, as all splits, as the page says before its first command.
+    found = re.search(r"^    echo '(.+)' \| tee (.+) > (.+)$", TEXT, re.MULTILINE)
+    tree = re.search(r'^    TREE="(.+)"$', TEXT, re.MULTILINE)
+    assert found
+    assert tree
+    for name in [*found[2].split(), found[3]]:
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_text(found[1] + "\n", encoding="utf-8")
+    if "--device cuda" in command:
+        put_in_place(monkeypatch, processors=MULTIPROCESSORS)
+    printed = cli(command.replace("$TREE", tree[1]))
+    for shown in [block for given, block in SHOWN if given == command]:
+        # A block may begin anywhere; `...` stands for lines, or for the end of one.
+        rest = printed
+        for lines in re.split(r"(?m)^ *\.\.\.\n", shown):
+            pattern = re.escape(lines.replace(" ...\n", "<end>\n")).replace("<end>", ".*")
+            found = re.search(f"(?m)^{pattern}", rest)
+            assert found, lines
+            rest = rest[found.end() :]
+
+
+def test_there_are_blocks_of_both_engines_and_devices() -> None:
+    assert len(SHOWN) >= 10
+    commands = [command for command, _ in SHOWN]
+    for words in (r"--device cuda.*persistent", r"--device cpu.*persistent", "--kernels llvm"):
+        assert any(re.search(words, command) for command in commands), words
+
+
+# What is compiled ahead need not be compiled when it is met.
+
+
+def test_a_run_compiles_nothing_after_warm(cli: Cli) -> None:
+    host = ("--device", "cpu", "--threads", "1")
+    assert cli("warm tree-lstm --data data", *SMALL[:-2], *host).startswith(
+        "tree-lstm is compiled, "
     )
+    before = len(compiled_here)
+    cli.train("new", " ".join([*host, "--epochs 1"]))
+    assert len(compiled_here) == before
 
 
-def test_processors_need_the_persistent_engine(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", "tree-lstm", "--processors", "2"]) == 2
-    assert "[--processors] the engine is auto" in capsys.readouterr().err
+def test_all_kinds_of_a_batch_are_met_at_once_and_nothing_is_run() -> None:
+    net = vrt.compile(FUNCTIONS["tree-lstm"][0](), device="cpu", threads=1)
+    pulls = {"word": [1, 2, -1], "label": [0, 1, 1]}
+    tree = vrt.InputGraph.from_children([[], [], [0, 1]], pulls=pulls)
+    leaf = vrt.InputGraph.from_children([[]], pulls={"word": [1], "label": [0]})
+    both, before = vrt.GraphBatch.from_graphs([leaf, tree]), dict(net.parameters)
+    net.warm(both, vrt.SGD(0.1))
+    net.warm(both, outputs=["logits"])
+    for name, values in net.parameters.items():
+        np.testing.assert_array_equal(values, before[name])
+    net.step(vrt.GraphBatch.from_graphs([leaf]), vrt.SGD(0.1))
+    shown = net.explain()
+    assert "path kind {} word" in shown
+    assert "path kind {0,1}" in shown

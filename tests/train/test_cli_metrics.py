@@ -13,82 +13,73 @@ import pytest
 
 from vertexrt.api.json_record import JsonRecord
 from vertexrt.cli import run_folder
-from vertexrt.cli.measures import (
-    Totals,
-    better,
-    confusion,
-    deciding,
-    entities,
-    scores,
-    shown,
-)
+from vertexrt.cli.measures import Totals, better, confusion, deciding, entities, scores, shown
 from vertexrt.cli.options import TASKS
 from vertexrt.cli.run_folder import RunFolder
 from vertexrt.cli.session import RunState
 from vertexrt.errors import CheckpointError, NumericError
 from vertexrt.graph import GraphBatch, InputGraph, Rows
 
-C = 3
 CLASSIFY, TEXT = TASKS["classification"], TASKS["language-model"]
 
 
-def chain(length: int, pulls: dict[str, Any]) -> GraphBatch:
-    return GraphBatch.from_graphs([InputGraph.chain(length, pulls=pulls)])
+def totals(task: str, pushed: Any, right: Any, names: tuple[str, ...] = (), **more: Any) -> Totals:
+    """Count one chain.
 
-
-def forest(rng: np.random.Generator, graphs: int = 6) -> GraphBatch:
-    """Return complete trees of several sizes with labels of which some are absent."""
-    trees = []
-    for _ in range(graphs):
-        leaves = int(rng.choice([1, 2, 4, 8]))
-        label = rng.integers(-1, C, 2 * leaves - 1).astype(np.int32)
-        trees.append(InputGraph.complete_tree(leaves, pulls={"label": label}))
-    return GraphBatch.from_graphs(trees)
+    Args:
+        pushed: the answers of its vertices; of classes their numbers.
+        right: what the label of the task says.
+    """
+    row, found = TASKS[task], Totals(**more)
+    if np.ndim(pushed) == 1:
+        pushed = np.eye(5)[pushed]
+    batch = GraphBatch.from_graphs([InputGraph.chain(len(pushed), pulls={row.label: right})])
+    found.add(row, batch, {row.answer: pushed}, 0.0, names)
+    return found
 
 
 def test_accuracy_agrees_with_a_loop() -> None:
-    rng = np.random.default_rng(3)
-    totals, right, seen, roots_right, roots_seen = Totals(), 0, 0, 0, 0
+    """Complete trees of several sizes with labels of which some are absent."""
+    rng, found = np.random.default_rng(3), Totals()
+    right, seen, roots_right, roots_seen = 0, 0, 0, 0
     for _ in range(4):
-        batch = forest(rng)
-        logits = rng.standard_normal((batch.num_vertices, C))
-        totals.add(CLASSIFY, batch, {"logits": logits}, 2.0)
-        totals.seconds += 0.5
-        roots = set(batch.roots.tolist())
-        label = batch.pulls["label"]
-        assert isinstance(label, np.ndarray)
-        for vertex in range(batch.num_vertices):
-            if label[vertex] < 0:
-                continue
-            hit = int(np.argmax(logits[vertex])) == label[vertex]
+        graphs = []
+        for leaves in rng.choice([1, 2, 4, 8], 6):
+            label = rng.integers(-1, 3, 2 * int(leaves) - 1).astype(np.int32)
+            graphs.append(InputGraph.complete_tree(int(leaves), pulls={"label": label}))
+        batch = GraphBatch.from_graphs(graphs)
+        logits = rng.standard_normal((batch.num_vertices, 3))
+        found.add(CLASSIFY, batch, {"logits": logits}, 2.0)
+        found.seconds += 0.5
+        roots, labels = set(batch.roots.tolist()), batch.pulls["label"]
+        assert isinstance(labels, np.ndarray)
+        for vertex in np.flatnonzero(labels >= 0).tolist():
+            hit = int(np.argmax(logits[vertex])) == labels[vertex]
             seen, right = seen + 1, right + hit
             if vertex in roots:
                 roots_seen, roots_right = roots_seen + 1, roots_right + hit
     assert 0 < roots_seen < 24  # some roots have no label
-    assert totals.value("root_accuracy") == roots_right / roots_seen
-    assert totals.value("vertex_accuracy") == right / seen
-    assert totals.graphs_per_s() == 24 / 2.0
-    assert totals.value("loss") == 8.0 / 24
+    assert found.value("root_accuracy") == roots_right / roots_seen
+    assert found.value("vertex_accuracy") == found.value("micro_f1") == right / seen
+    assert found.graphs_per_s() == 24 / 2.0
+    assert found.value("loss") == 8.0 / 24
 
 
 def test_perplexity_is_over_labelled_vertices() -> None:
-    label = np.array([1, 2, -1, 0], np.int32)
-    batch = GraphBatch.from_graphs([InputGraph.chain(4, pulls={"label": label})])
-    totals = Totals()
-    totals.add(TEXT, batch, {}, 3 * math.log(7.0))
-    assert totals.value("perplexity") == pytest.approx(7.0)
+    right = np.array([1, 2, -1, 0], np.int32)
+    found = totals("language-model", np.zeros((4, 5)), right, loss=3 * math.log(7.0))
+    assert found.value("perplexity") == pytest.approx(7.0)
     assert Totals(1e6, 1, sums={"labelled": 1}).value("perplexity") == math.inf
 
 
 def test_errors_are_over_the_numbers_of_vertices_that_have_them() -> None:
     output = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 7.0]], np.float32)
     table = Rows(np.array([[1.5, 2.0], [5.0, 5.0]], np.float32), np.array([0, -1, 1], np.int32))
-    totals = Totals()
-    totals.add(TASKS["regression"], chain(3, {"target": table}), {"output": output}, 0.0)
-    assert totals.value("mean_squared_error") == pytest.approx((0.5**2 + 2.0**2) / 4)
-    assert totals.value("mean_absolute_error") == pytest.approx((0.5 + 2.0) / 4)
-    totals.add(TASKS["regression"], chain(1, {"target": [[9.0]]}), {"output": np.ones((1, 1))}, 0.0)
-    assert totals.value("mean_absolute_error") == pytest.approx((2.5 + 8.0) / 5)
+    found = totals("regression", output, table)
+    assert found.value("mean_squared_error") == pytest.approx((0.5**2 + 2.0**2) / 4)
+    assert found.value("mean_absolute_error") == pytest.approx((0.5 + 2.0) / 4)
+    found = totals("regression", np.ones((1, 1)), [[9.0]], sums=found.sums)
+    assert found.value("mean_absolute_error") == pytest.approx((2.5 + 8.0) / 5)
 
 
 TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
@@ -111,37 +102,45 @@ def test_entities(tags: str, found: set[tuple[int, int, str]]) -> None:
     assert {end - begin for begin, end, _ in apart} <= {1}
 
 
-def test_entities_that_nothing_begins() -> None:
-    """In WikiNER few tags are B-: I- begins an entity where none is before it."""
-    names, totals = ("O", "I-PER"), Totals()
-    answer = np.eye(2)[[1, 1, 0]]
-    label = np.array([1, 1, 0], np.int32)
-    totals.add(TASKS["tagging"], chain(3, {"label": label}), {"logits": answer}, 0.0, names)
-    assert totals.value("entity_f1") == 1.0
-
-
 def test_entity_f1() -> None:
     right = np.array([1, 2, 0, 3, -1], np.int32)  # PER PER O LOC, and a word without a tag
-    answer = np.eye(5)[[1, 2, 0, 1, 4]]
-    totals = Totals()
-    totals.add(TASKS["tagging"], chain(5, {"label": right}), {"logits": answer}, 0.0, TAGS)
-    assert totals.value("entity_f1") == 2 * 1 / (2 + 2)
-    assert totals.value("accuracy") == 3 / 4
-    assert deciding(TASKS["tagging"], totals) == "entity_f1"
-    assert deciding(TASKS["tagging"], totals, "loss") == "loss"
-    plain = Totals()
-    plain.add(TASKS["tagging"], chain(5, {"label": right}), {"logits": answer}, 0.0)
-    assert deciding(TASKS["tagging"], plain) == "accuracy"  # the tags are no entities
-    assert shown(plain.values(TASKS["tagging"])) == "loss 0.0000, accuracy 75.00 %"
+    tagging = TASKS["tagging"]
+    found = totals("tagging", [1, 2, 0, 1, 4], right, TAGS)
+    assert found.value("entity_f1") == 2 * 1 / (2 + 2)
+    assert found.value("accuracy") == 3 / 4
+    assert deciding(tagging, found) == "entity_f1"
+    assert deciding(tagging, found, "loss") == "loss"
+    plain = totals("tagging", [1, 2, 0, 1, 4], right)
+    assert deciding(tagging, plain) == "accuracy"  # the tags are no entities
+    assert shown(plain.values(tagging)) == "loss 0.0000, accuracy 75.00 %"
+    # In WikiNER few tags are B-: I- begins an entity where none is before it.
+    began = totals("tagging", [1, 1, 0], np.array([1, 1, 0], np.int32), ("O", "I-PER"))
+    assert began.value("entity_f1") == 1.0
+
+
+def test_f1_of_classes() -> None:
+    """Worked by hand: class 0 has precision 2/3, recall 1; class 1 1, 1/2; class 2 nothing."""
+    label = np.array([0, 0, 1, 1, -1, 2], np.int32)
+    cells = confusion(label, np.eye(5)[[0, 0, 1, 0, 2, 4]], 4)  # 4 is no class of the data
+    want = [[2, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0, 0, 0, 0, 1], [0] * 5]
+    assert cells.tolist() == want
+    wanted = [[2 / 3, 1, 0, 0], [1, 1 / 2, 0, 0], [4 / 5, 2 / 3, 0, 0]]
+    assert np.allclose(scores(cells), wanted)
+    found = Totals(graphs=1, confusion={"roots": cells * 0, "vertices": cells})
+    assert found.value("macro_f1") == pytest.approx((4 / 5 + 2 / 3) / 3)  # class 3 is not there
+    assert math.isnan(found.value("root_macro_f1"))
+    assert math.isnan(Totals(graphs=1).value("macro_f1"))
 
 
 def test_a_record_is_json() -> None:
-    totals = Totals(math.inf, 2, 1.0, {"labelled": 3})
-    record = totals.record(TEXT, 4, "dev")
+    record = Totals(math.inf, 2, 1.0, {"labelled": 3}).record(TEXT, 4, "dev")
     assert list(record) == ["epoch", "split", "loss", "perplexity", "graphs_per_s", "seconds"]
     assert json.loads(json.dumps(record, allow_nan=False))["perplexity"] is None
-    keys = list(Totals(graphs=1, seconds=1.0).record(CLASSIFY, 1, "train"))
-    assert keys[2:5] == ["loss", "root_accuracy", "vertex_accuracy"]
+    state = RunState(
+        3, 5, Totals(0.1 + 0.2, 7, 1 / 3, {"roots": 7}), "root_accuracy", 0.9, 0.1, 2, 1
+    )
+    text = json.dumps(asdict(state))
+    assert RunState.from_json(JsonRecord(json.loads(text), "test"), CLASSIFY) == state
 
 
 def test_a_loss_that_is_not_finite_is_refused() -> None:
@@ -151,10 +150,9 @@ def test_a_loss_that_is_not_finite_is_refused() -> None:
 
 
 def test_values_for_people() -> None:
-    assert shown({"root_accuracy": 0.456}) == "root accuracy 45.60 %"
-    assert shown({"perplexity": 123.456}) == "perplexity 123.46"
-    assert shown({"loss": 2.5e30}) == "loss 2.500e+30"
-    assert shown({"root_accuracy": math.nan}) == "root accuracy nan %"  # asked for, and not there
+    values = {"root_accuracy": 0.456, "perplexity": 123.456, "loss": 2.5e30, "macro_f1": math.nan}
+    want = "root accuracy 45.60 %, perplexity 123.46, loss 2.500e+30, macro f1 nan %"
+    assert shown(values) == want
     assert shown(Totals(loss=3.0, graphs=2).values(TASKS["loss"])) == "loss 1.5000"
 
 
@@ -164,6 +162,7 @@ def test_values_for_people() -> None:
         ("root_accuracy", [0.5, 0.6, 0.6, 0.4, math.nan], 1),
         ("perplexity", [300.0, 200.0, 200.0, 250.0, math.nan], 1),
         ("loss", [math.nan, 2.0, 1.0], 2),
+        ("entity_f1", [0.2, 0.3, 0.1], 1),
         ("perplexity", [math.inf, 9.0], 1),  # an infinite best value could not be stored
     ],
 )
@@ -174,79 +173,29 @@ def test_the_first_of_the_best_is_kept(measure: str, values: list[float], best: 
         if better(measure, (value, 1.0), old):
             old, chosen = (value, 1.0), number
     assert chosen == best
-
-
-def test_of_equal_values_the_lower_loss_is_better() -> None:
-    for measure in ("root_accuracy", "perplexity"):
-        assert better(measure, (0.5, 0.1), (0.5, 0.2))
-        assert not better(measure, (0.5, 0.2), (0.5, 0.2))
-        assert not better(measure, (0.5, 0.3), (0.5, 0.2))
-    assert not better("root_accuracy", (0.4, 0.1), (0.5, 0.2))
-
-
-def test_f1_of_classes() -> None:
-    """Worked by hand: class 0 has precision 2/3, recall 1; class 1 1, 1/2; class 2 nothing."""
-    label = np.array([0, 0, 1, 1, -1, 2], np.int32)
-    answer = np.eye(5)[[0, 0, 1, 0, 2, 4]]  # 4 is no class of the data
-    cells = confusion(label, answer, 4)
-    want = [[2, 0, 0, 0, 0], [1, 1, 0, 0, 0], [0, 0, 0, 0, 1], [0] * 5]
-    assert cells.tolist() == want
-    precision, recall, f1 = scores(cells)
-    assert np.allclose(precision, [2 / 3, 1, 0, 0])
-    assert np.allclose(recall, [1, 1 / 2, 0, 0])
-    assert np.allclose(f1, [4 / 5, 2 / 3, 0, 0])
-    totals = Totals(graphs=1, confusion={"roots": cells * 0, "vertices": cells})
-    assert totals.value("macro_f1") == pytest.approx((4 / 5 + 2 / 3) / 3)  # class 3 is not there
-    assert math.isnan(totals.value("root_macro_f1"))
-    assert math.isnan(Totals(graphs=1).value("macro_f1"))
-
-
-def test_f1_is_that_of_scikit_learn() -> None:
-    metrics = pytest.importorskip("sklearn.metrics", reason="scikit-learn is not installed")
-    rng = np.random.default_rng(1)
-    label, found = rng.integers(0, 6, 50), rng.integers(0, 5, 50)
-    cells = confusion(label, np.eye(6)[found], 6)
-    assert np.array_equal(cells[:, :6], metrics.confusion_matrix(label, found, labels=range(6)))
-    want = metrics.precision_recall_fscore_support(label, found, labels=range(6), zero_division=0)
-    for got, wanted in zip(scores(cells), want, strict=False):
-        assert np.allclose(got, wanted)
-    totals = Totals(graphs=1, confusion={"roots": cells, "vertices": cells})
-    wanted = metrics.f1_score(label, found, average="macro")
-    assert totals.value("macro_f1") == pytest.approx(wanted)
-    batch, answer = chain(50, {"label": label.astype(np.int32)}), np.eye(6)[found]
-    totals.add(CLASSIFY, batch, {"logits": answer}, 0.0)
-    assert totals.value("micro_f1") == metrics.f1_score(label, found, average="micro")
-
-
-def test_a_state_survives_json() -> None:
-    totals = Totals(0.1 + 0.2, 7, 1 / 3, {"roots": 7})
-    state = RunState(3, 5, totals, "root_accuracy", 0.9, 0.1, 2, 1)
-    text = json.dumps(asdict(state))
-    assert RunState.from_json(JsonRecord(json.loads(text), "test"), CLASSIFY) == state
-
-
-def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    folder.append([{"epoch": 1, "split": "train"}, {"epoch": 2, "split": "train"}])
-    with folder.metrics.open("a") as file:
-        file.write('{"epoch": 3, "spl')
-    assert [record["epoch"] for record in folder.records()] == [1, 2]
-    folder.keep(lambda record: record["epoch"] < 2)
-    assert folder.metrics.read_text() == '{"epoch": 1, "split": "train"}\n'
+    lower, same = (values[best], 0.9), (values[best], 1.0)
+    assert [better(measure, each, same) for each in (lower, same)] == [True, False]
+    assert not better(measure, same, lower)
 
 
 def test_metrics_that_cannot_be_read_or_written(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    good = '{"epoch": 1, "split": "dev", "loss": null}'
-    for line, text in (
-        ("nonsense", r"metrics.jsonl:2\] the line is not JSON"),
-        ("[" * 99, r"the line is not JSON \(more than 32 levels\)"),
-        ('{"epoch": 1}', r"metrics.jsonl:2\] the field 'split' is missing; .*; Correct or remove"),
-        ('{"epoch": true, "split": "dev"}', r"epoch is True; expected a whole number"),
-        ('{"epoch": 1, "split": "dev", "loss": "low"}', r"loss is 'low'; expected a number;"),
-        ('{"epoch": 1, "split": "dev", "loss": NaN}', r"NaN is no number of JSON"),
-    ):
-        folder.metrics.write_text(f"{good}\n{line}\n")
+    folder.append([{"epoch": 1, "split": "train"}, {"epoch": 2, "split": "train"}])
+    with folder.metrics.open("a") as file:  # a line that was cut off is left out
+        file.write('{"epoch": 3, "spl')
+    assert [record["epoch"] for record in folder.records()] == [1, 2]
+    folder.keep(lambda record: record["epoch"] < 2)
+    good = '{"epoch": 1, "split": "train"}\n'
+    assert folder.metrics.read_text() == good
+    for line, text in {
+        "nonsense": r"metrics.jsonl:2\] the line is not JSON",
+        "[" * 99: r"the line is not JSON \(more than 32 levels\)",
+        '{"epoch": 1}': r"metrics.jsonl:2\] the field 'split' is missing; .*; Correct or remove",
+        '{"epoch": true, "split": "dev"}': r"epoch is True; expected a whole number",
+        '{"epoch": 1, "split": "dev", "loss": "low"}': r"loss is 'low'; expected a number;",
+        '{"epoch": 1, "split": "dev", "loss": NaN}': r"NaN is no number of JSON",
+    }.items():
+        folder.metrics.write_text(f"{good}{line}\n")
         with pytest.raises(CheckpointError, match=text):
             folder.records()
     folder.metrics.unlink()

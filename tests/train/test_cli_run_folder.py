@@ -1,70 +1,58 @@
-"""A run folder belongs to one run at a time, and what a killed run leaves can be gone on with."""
+"""What a run folder holds: whose it is, what a killed run leaves, checkpoints field by field.
+
+No file makes a traceback or a silent result.
+"""
 
 import errno
 import fcntl
+import json
+import math
 import os
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-import vertexrt as vrt
-from tests.train.cli_runs import (
-    ROOT,
-    SMALL,
-    train,
-    write_trees,
-)
+from tests.train.cli_runs import ROOT, Cli, Parts, train
 from vertexrt.cli import run_folder
-from vertexrt.cli.main import main
 from vertexrt.errors import CheckpointError, UsageError
 
 LEFT = ".last.safetensors.0123abcd.tmp"
+LAST = Path("run/last.safetensors")
+HOLD = """
+import sys, time, pathlib
+from vertexrt.cli import run_folder
+run_folder.take_lock(pathlib.Path(sys.argv[1]), "--out")
+print("ready", flush=True)
+time.sleep(99)
+"""
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_trees(tmp_path_factory.mktemp("trees"))
-
-
-def hold(folder: Path) -> "subprocess.Popen[str]":
-    """Lock a run folder in another process, which waits to be killed."""
-    code = (
-        "import sys, time, pathlib; from vertexrt.cli import run_folder;"
-        "run_folder.take_lock(pathlib.Path(sys.argv[1]), '--out'); print('ready', flush=True);"
-        "time.sleep(99)"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(folder)], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    return process
-
-
-def test_a_second_run_is_refused_until_the_first_is_gone(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_second_run_is_refused_until_the_first_is_gone(cli: Cli) -> None:
     """Two runs into one folder used to mix their metrics and to report each other's best."""
-    run = tmp_path / "run"
-    run.mkdir()
-    process = hold(run)
-    try:
-        for words in (["--out", str(run)], ["--resume", str(run)]):
-            assert main(["train", "tree-lstm", "--data", str(data), *SMALL, *words]) == 2
-            assert capsys.readouterr().err == (
-                f"vertexrt: [{words[0]}] process {process.pid} on {socket.gethostname()} is at "
-                f"work in the run folder {run}; expected one run in a folder at a time; Wait for "
-                "it to end, or give another folder.\n"
+    Path("new").mkdir()
+    words = [sys.executable, "-c", HOLD, str(cli.folder / "new")]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "ready\n"
+        for flag in ("--out", "--resume"):
+            assert cli(f"train tree-lstm {flag} new", code=2) == (
+                f"vertexrt: [{flag}] process {holder.pid} on {socket.gethostname()} is at work in "
+                "the run folder new; expected one run in a folder at a time; Wait for it to end, "
+                "or give another folder.\n"
             )
-    finally:
-        process.kill()
-        process.communicate()
-    assert (run / run_folder.LOCK).exists()  # a kill leaves it, and it holds nobody up
-    assert train(data, run, "--epochs", "1") == 0
-    assert not (run / run_folder.LOCK).exists()
+        holder.kill()
+    assert Path("new", run_folder.LOCK).exists()  # a kill leaves it, and it holds nobody up
+    Path("new", LEFT).write_bytes(b"half of it")
+    told = "Start the run again with --out new"  # where --out said to use --resume
+    assert told in cli("train --resume new", code=1)
+    cli.train("new", "--epochs 1")
+    names = set(os.listdir("new")) - {"curve.png", "confusion.png"}
+    assert names == {"config.json", "metrics.jsonl", "last.safetensors", "best.safetensors"}
 
 
 def test_where_the_file_system_has_no_locks(
@@ -91,73 +79,168 @@ def test_where_the_file_system_has_no_locks(
 
 
 @pytest.mark.parametrize("kind", ["link", "folder", "pipe"])
-def test_a_lock_that_is_no_plain_file(
-    kind: str, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = tmp_path / "run"
-    run.mkdir()
-    lock = run / run_folder.LOCK
-    if kind == "link":
-        lock.symlink_to(tmp_path / "target")
-    elif kind == "folder":
-        lock.mkdir()
-    else:
-        os.mkfifo(lock)
-    assert train(data, run, "--epochs", "1") == 2
-    assert f"[--out] the run folder {run} cannot be written (" in capsys.readouterr().err
-    assert not (tmp_path / "target").exists()
+def test_a_lock_that_is_no_plain_file(kind: str, cli: Cli) -> None:
+    lock = Path("new", run_folder.LOCK)
+    lock.parent.mkdir()
+    make = {"link": lambda lock: lock.symlink_to("../target"), "folder": Path.mkdir}
+    make.get(kind, os.mkfifo)(lock)
+    told = "[--out] the run folder new cannot be written ("
+    assert told in cli.train("new", "--epochs 1", code=2)
+    assert not Path("target").exists()
 
 
-def test_killed_inside_the_first_save(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """There --out said to use --resume, and --resume to use --out."""
-    run = tmp_path / "run"
-    run.mkdir()
-    (run / LEFT).write_bytes(b"half of it")
-    (run / run_folder.LOCK).write_text("process 1 on there\n")
-    assert main(["train", "--resume", str(run)]) == 1
-    assert f"Start the run again with --out {run}" in capsys.readouterr().err
-    assert train(data, run, "--epochs", "1") == 0
-    names = set(os.listdir(run)) - {"curve.png", "confusion.png"}
-    assert names == {"config.json", "metrics.jsonl", "last.safetensors", "best.safetensors"}
-
-
-def test_no_link_in_a_run_folder_is_written_through(data: Path, tmp_path: Path) -> None:
+def test_no_link_in_a_run_folder_is_written_through(cli: Cli) -> None:
     """`metrics.jsonl.new` as a link made --resume overwrite its target."""
-    run, target = tmp_path / "run", tmp_path / "target"
-    assert train(data, run, "--epochs", "1") == 0
+    target = Path("target")
     target.write_text("precious")
-    for name in ("metrics.jsonl.new", "curve.new.png", "last.safetensors.tmp", LEFT):
-        (run / name).symlink_to(target)
-    (run / "curve.png").unlink(missing_ok=True)
-    (run / "curve.png").symlink_to(target)
-    assert main(["train", "--resume", str(run), "--epochs", "2"]) == 0
+    for name in ("metrics.jsonl.new", "curve.new.png", "curve.png", "last.safetensors.tmp", LEFT):
+        Path("run", name).symlink_to(cli.folder / target)
+    cli("train --resume run --epochs 4")
     assert target.read_text() == "precious"
-    assert not (run / LEFT).is_symlink()
-
-
-def test_metrics_that_are_a_link(tmp_path: Path) -> None:
-    folder = run_folder.RunFolder(tmp_path)
-    folder.metrics.symlink_to(tmp_path / "target")
-    (tmp_path / "target").write_text("")
+    assert not Path("run", LEFT).is_symlink()
+    folder = run_folder.RunFolder(Path())
+    folder.metrics.symlink_to(target)
     with pytest.raises(CheckpointError, match="the metrics cannot be written"):
         folder.append([{"epoch": 1, "split": "dev"}])
-    assert (tmp_path / "target").read_text() == ""
+    assert target.read_text() == "precious"
 
 
-def test_data_that_have_moved_are_named_anew(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """--data was refused, and without it nothing could be found."""
-    data, run = write_trees(tmp_path / "data"), tmp_path / "run"
-    assert train(data, run, "--epochs", "1") == 0
-    data.rename(tmp_path / "moved")
-    words = ["train", "--resume", str(run), "--epochs", "2"]
-    assert main(words) == 2
-    assert "there is no " in capsys.readouterr().err
-    other = write_trees(tmp_path / "other", train=20)
-    assert main([*words, "--data", str(other)]) == 1
-    assert "are not those of " in capsys.readouterr().err
-    assert main([*words, "--data", str(tmp_path / "moved")]) == 0
-    assert vrt.load_checkpoint(run / "last.safetensors").meta["state"]["epoch"] == 2
+DEEP: Any = 0
+for _ in range(500):
+    DEEP = [DEEP]
+
+# A field of a checkpoint's meta and the JSON in its place, and what is said.
+FIELDS = {
+    'format = "vertexrt-train-1"': "an earlier vertexrt wrote it, with other options and sums",
+    'options.task = "tagging"': "its options: [tree-lstm] got --task tagging; its task is class",
+    'options.reading = {"pieces": 3}': "[tree-lstm] got --pieces, which tree-lstm does not have",
+    'options.reading = {"piece": 3}': "options.reading is a dict of 1; expected {}, which belongs",
+    'options.reading = {"binary": 1}': "binary is 1; expected options by their long names",
+    'state.measure = "perplexity"': "state.measure is 'perplexity'; expected one of loss, root_",
+    'state.totals.sums = {"labelled": 1}': "the field 'state.totals.sums.labelled' is not known",
+    "options = []": "options is a list of 0; expected an object with named fields",
+    "options.shape.hidden = 1000000000.0": "[--hidden] got '1000000000.0'; expected a whole number",
+    "options.shape.hidden = 1000000000": "expected a whole number, 65536 at most",
+    "options.shape.hidden = true": "hidden is True; expected options by their long names",
+    'options.shape.hidden = "6"': "a dict of 3; expected {'embed': 5, 'hidden': 6",
+    "options.shape.depth = [3]": "depth is [3]; expected true, false, a finite number or a text",
+    r'options.shape.depth = "a\u0000b"': (
+        "depth is 'a\\x00b'; expected true, false, a finite number or"
+    ),
+    "options.shape.depth = 3": "the field 'options.shape.depth' is not known",
+    "options.shape = {}": "options.shape is a dict of 0; expected {'embed': 128",
+    'options.model = "tree-lst"': "no model is called 'tree-lst'; one of tree-lstm, ",
+    'options.optimizer = "adamm"': "[--optimizer] got 'adamm'; expected one of sgd, ",
+    'options.optimizer = "sgd"': "the optimizer is not the one that the options name",
+    "options.lr = 0.5": "the optimizer is not the one that the options name",
+    'options.lr = "0.5"': "options.lr is '0.5'; expected a number",
+    "options.shape.dropout = 1": "expected a number, 0 or more and less than 1",
+    "options.momentum = 0.5": "[adagrad] got --momentum, which adagrad does not have; it",
+    "options.threads = 10000000": (
+        "[--threads] got '10000000'; expected a whole number, 1024 at most"
+    ),
+    "options.seed = 7": "random.seed is 0; expected a whole number from 7 to 7",
+    r'options.data = "a\u0000b"': "options.data is 'a\\x00b'; expected a text without NUL",
+    "options.seed = false": "seed is False; expected options by their long names",
+    "options.epochs = null": "options.epochs is None; expected 6, which belongs to the other",
+    'options.batch_size = "8"': "options.batch_size is '8'; expected 8, which belongs to the",
+    'options.colour = "red"': "the field 'options.colour' is not known",
+    "state.epoch = -1": "state.epoch is -1; expected a whole number from 0",
+    "state.epoch = 4": "state.stale is 0; expected a whole number from 1 to 1",
+    "state.best = null": "state.best is None; expected the dev value of epoch 3",
+    "state.batch = 1": "1 minibatches of 0 graphs are done",
+    'state.totals.loss = "inf"': "state.totals.loss is 'inf'; expected a number",
+    "random.step = 2.5": "random.step is 2.5; expected a whole number",
+    "random.step = 1000000000000000000000000000000": (
+        "random.step is 1000000000000000000000000000000; expected"
+    ),
+    "data.splits.train = [24]": "data.splits.train is a list of 1; expected a list of 2",
+    "data.splits.train = [24, -1]": "data.splits.train.1 is -1; expected a whole number from 0",
+    'data.words = "abc"': "the vocabularies are not those of data.words",
+    'vocabularies.word = ["<unk>", 3]': "vocabularies.word is 3; expected texts",
+    'vocabularies.word = ["<unk>", "a"]': "the vocabularies are not those of data.words",
+    'vocabularies.word = ["a", "a"]': "a vocabulary is no list of different words",
+    "reals = [3]": "reals is 3; expected texts",
+    'vocabularies = ["a"]': "vocabularies is a list of 1; expected an object with named fields",
+}
+
+
+@pytest.mark.parametrize(("field", "told"), FIELDS.items())
+def test_a_field_that_is_not_ours(field: str, told: str, cli: Cli) -> None:
+    parts = Parts(LAST)
+    path, _, value = field.partition(" = ")
+    *owners, name = path.split(".")
+    owner = parts.meta
+    for each in owners:
+        owner = owner[each]
+    owner[name] = json.loads(value)
+    parts.write(LAST)
+    assert told in cli("train --resume run --epochs 4", code=1)
+
+
+@pytest.mark.parametrize("name", ["options", "state", "random", "data", "vocabularies"])
+def test_a_field_that_is_missing(name: str, cli: Cli) -> None:
+    parts = Parts(LAST)
+    del parts.meta[name]
+    parts.write(LAST)
+    assert f"the field '{name}' is missing" in cli("eval run/last.safetensors", code=1)
+
+
+def test_a_meta_that_is_none(cli: Cli) -> None:
+    parts = Parts(LAST)
+    parts.meta["state"] = DEEP
+    parts.write(LAST)
+    assert "more than 32 levels" in cli("train --resume run", code=1)
+    parts.meta = []
+    parts.write(LAST)
+    assert "its meta is no object of JSON" in cli("train --resume run", code=1)
+
+
+# Parameters and state of Adam: what is put in place of a tensor, or in its first element.
+TENSORS: list[tuple[str, Any, str]] = [
+    ("parameter/b", math.nan, "holds the parameter 'b' that is not finite"),
+    ("optimizer/m/b", math.inf, "holds the optimizer state 'm/b' that is not finite"),
+    ("optimizer/v/b", -1.0, " in 'v/b' at [0]; expected: finite floats, and no neg"),
+    ("optimizer/v/", None, "the state holds moments m; expected: m, v"),
+    ("optimizer/steps", np.array(99, np.int64), "99 steps in 1 epochs and 0 minibatches"),
+    ("optimizer/steps", np.array([1, 2]), "'steps' of shape (2,), int64; expected: one whole numb"),
+    ("parameter/b", np.ones(24, np.int64), "holds the parameter 'b' of dtype int64"),
+    ("b", np.ones(3), "holds a tensor 'b'; parameters, averages and an optimizer's state"),
+]
+
+
+@pytest.fixture(scope="module")
+def adam(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "run"
+    assert train(prepared / "data", out, "--epochs", "1", "--optimizer", "adam") == 0
+    return out / "last.safetensors"
+
+
+@pytest.mark.parametrize(("name", "value", "told"), TENSORS)
+def test_a_tensor_that_is_not_ours(name: str, value: Any, told: str, cli: Cli, adam: Path) -> None:
+    parts = Parts(adam)
+    if value is None:
+        parts.tensors = {k: v for k, v in parts.tensors.items() if not k.startswith(name)}
+    elif isinstance(value, float):
+        parts.tensors[name][0] = value
+    else:
+        parts.tensors[name] = value
+    parts.write(LAST)
+    assert told in cli("train --resume run --epochs 2", code=1)
+
+
+def test_an_optimizer_of_another_class(cli: Cli) -> None:
+    parts = Parts(LAST)
+    parts.optimizer["class"] = "Adam"
+    parts.write(LAST)
+    told = "the optimizer is not the one that the options name"
+    assert told in cli("train --resume run --epochs 4", code=1)
+
+
+def test_eval_refuses_parameters_that_are_not_finite(cli: Cli) -> None:
+    """It printed `loss nan` and ended with 0."""
+    parts = Parts(LAST)
+    parts.tensors["parameter/b"][0] = math.nan
+    parts.write(LAST)
+    told = "the parameter 'b' that is not finite"
+    assert told in cli("eval run/last.safetensors", code=1)
