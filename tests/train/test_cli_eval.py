@@ -125,7 +125,7 @@ def test_two_classes(cli: Cli) -> None:
 def out(cli: Cli) -> Path:
     """Export the run, and return the folder."""
     shown = cli("export run out")
-    require_in(f"tree-lstm (classification,  ... ) of {BEST}: out", shown)
+    require_in(f"tree-lstm of {BEST}: out ... README.md: say there which license it has", shown)
     return Path("out")
 
 
