@@ -354,8 +354,8 @@ class Network:
             seed, count = self._draws
             may_draw = self._may_draw or group is not None  # whose processes compare seeds
             drawn = step_seed(seed, int(count[0])) if may_draw else 0
-            convert = _converter("step", arrays)
-            stays = arrays != "numpy"
+            stays = type(arrays) is not str or arrays != "numpy"
+            convert = _converter("step", arrays) if stays else None
             call = Request(
                 use,
                 batch,
@@ -523,8 +523,8 @@ class Network:
             check_option(where, "dropout", dropout, isinstance(dropout, bool), "True or False")
         if type(batch) is not GraphBatch:
             check_batch(where, batch)
-        convert = _converter(where, arrays)
-        stays = arrays != "numpy"
+        stays = type(arrays) is not str or arrays != "numpy"
+        convert = _converter(where, arrays) if stays else None
         names = self._pushes if outputs is None else names_of(where, outputs)
         use = self._uses.get((names, dropout))
         if use is None:
