@@ -1,8 +1,12 @@
-"""Processes that are threads, so that what a group does can be tested without starting any."""
+"""Processes that are threads, so that what a group does can be tested without starting any.
+
+Tests that start some find a port here, where these meet.
+"""
 
 from __future__ import annotations
 
 import queue
+import socket
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -67,6 +71,12 @@ def together(size: int, work: Callable[[ThreadCommunicator], T]) -> list[T | Exc
     for thread in threads:
         thread.join()
     return found
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
 
 
 def lost(found: Sequence[object]) -> list[str]:

@@ -155,5 +155,8 @@ def plain(lists: Lists, pulls: Pulls, slots: bool) -> vrt.GraphBatch:
             raise Invalid(name)
     if slots and any(c >= 0 for below in lists for c in below[len(SLOTS) :]):
         raise Invalid("too many children")
-    made = {name: a if rows is None else vrt.Rows(a, rows) for name, (a, rows) in read.items()}
+    made: dict[str, Any] = {}
+    for name, (given, rows) in read.items():  # NumPy converts them here, not the batch
+        table = np.array(given, np.float64 if given.dtype.kind == "f" else np.int32, order="C")
+        made[name] = table if rows is None else vrt.Rows(table, rows)
     return vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children(lists, made)])

@@ -28,6 +28,7 @@ from tests.torch.beside import (  # noqa: E402
     Node,
     Side,
     cell_pair,
+    rnn,
     same,
     sides_at,
     total,
@@ -351,3 +352,13 @@ def test_sequences_are_graphs(layers: int, directions: int, with_resets: bool) -
         graphs.graph_ptr, graphs.child_ptr, graphs.child, graphs.pulls, graphs.types
     )
     assert checked.graph_ptr.tolist() == [kinds * v for v in begins]
+
+
+def test_batch_sizes_of_another_dtype() -> None:
+    layer, x = vt.LSTM(INPUT, SIZE), torch.randn(3, INPUT)
+    packs = [
+        rnn.PackedSequence(x, torch.tensor([2, 1], dtype=dtype))
+        for dtype in (torch.int32, torch.int64)
+    ]
+    one, other = (layer(packed)[0].data for packed in packs)
+    assert torch.equal(one, other)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 if not torch.distributed.is_available():
     pytest.skip("PyTorch has no torch.distributed", allow_module_level=True)
 
+from tests.processes import free_port  # noqa: E402
 from tests.torch.beside import INPUT, layer_pair, same, tree_pair, trees  # noqa: E402
 
 
@@ -52,10 +52,7 @@ def work(rank: int, port: int, out: str, at_once: bool) -> None:
 
 @pytest.mark.parametrize("at_once", [False, True])
 def test_two_processes_are_one(tmp_path: Path, at_once: bool) -> None:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    torch.multiprocessing.spawn(work, (port, str(tmp_path), at_once), nprocs=2)
+    torch.multiprocessing.spawn(work, (free_port(), str(tmp_path), at_once), nprocs=2)
     judge = tree_pair()[1]
     before = judge.embedding.detach().clone()
     train(Loss(judge, at_once), trees(4))

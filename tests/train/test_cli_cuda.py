@@ -239,7 +239,8 @@ def test_a_run_carries_its_state(cli: Cli) -> None:
     cli(f"{LM} --pieces 4 {carried} --out new")
     assert records("new")[0]["perplexity"] > records("new")[2]["perplexity"]
     cli("eval new --split test")
-    cli(f"{LM} {carried} --out other", code=2)
+    told = "[data] 2 streams of sentences; expected pieces; set pieces."
+    assert told in cli(f"{LM} {carried} --out other", code=2)
 
 
 @shim

@@ -42,7 +42,7 @@ REFUSED: dict[int, dict[str, str]] = {
         "tree-lstm --epochs 3": "A model comes after a command: vertexrt train tree-lstm.",
         "--version train": "[vertexrt] --version and other words; expected it alone;",
         "bench ablation --thr 3": "unknown option '--thr'",
-        "warm tree-lstm --kernels": "--kernels",
+        "warm tree-lstm --kernels": "[vertexrt warm] unknown option '--kernels'",
         "eval run --splt dev": "Nearest: '--split'",
         "eval": "[vertexrt eval] the following arguments are required: RUN;",
         # Values: words, whole numbers, numbers, lists.
@@ -50,11 +50,11 @@ REFUSED: dict[int, dict[str, str]] = {
         "Nearest: 'dev'",
         "train tree-lstm --optimizer adamm": "Nearest: 'adam', 'adamw'",
         "train tree-lstm --dtype float33": "Nearest: 'float32'",
-        "train tree-lstm --device gpu": "[--device] got 'gpu'; expected one of auto, cpu, cuda, re",
+        "train tree-lstm --device gpu": "[--device] got 'gpu'; expected one of auto, cpu, cuda, ",
         "explain tree-lstm --device cpuu": "Nearest: 'cpu'",
         "explain tree-lstm --policy fronteer": "Nearest: 'frontier'",
-        "explain tree-lstm --precision tf23": "[--precision] got 'tf23'; expected one of float32, t"
-        "f32, bf16;",
+        "explain tree-lstm --precision tf23": "[--precision] got 'tf23'; expected one of float32, "
+        "tf32, bf16;",
         "train tree-lstm --engine fast": "expected one of batched, persistent, auto;",
         "train tree-lstm --log wandb": "expected one of tensorboard",
         "train tree-lstm --epochs 0": "[--epochs] got '0'; expected a whole number, 1 or more; Cha",
@@ -92,13 +92,13 @@ REFUSED: dict[int, dict[str, str]] = {
         "bench compare a.json ''": f"[compare] got ''; {NO_PATH}",
         # Where there is nothing, or what there is does not fit.
         "eval gone": "[RUN] there is no run gone; expected a run folder or a checkpoint file",
-        "predict gone": "gone",
+        "predict gone": "[RUN] there is no run gone; expected a run folder or a checkpoint file",
         "train --resume gone": "[--resume] there is no folder gone",
-        "train tree-lstm --data ./gone": "gone",
+        "train tree-lstm --data ./gone": "[data] there is no gone; expected a folder or a file",
         "train tree-lstm --config gone": "[gone] No such file",
         "train gone.py:Net --data data": "there is no file ",
-        "bench report gone": "gone",
-        "bench compare gone gone": "gone",
+        "bench report gone": "[bench] there is no gone; expected results",
+        "bench compare gone gone": "[bench] there is no gone; expected results",
         "train tree-lstm --data genrated": "'genrated' is neither a data set nor a folder ... "
         "Nearest: 'generated'",
         "train tree-lstm --data ~nosuchuser/x": "[data] '~nosuchuser/x'; expected a path whose",
@@ -123,8 +123,9 @@ REFUSED: dict[int, dict[str, str]] = {
         "not have; it belongs to sgd",
         "train tree-lstm --task tagging": "got --task tagging; its task is classification;",
         "train tree-lstm --format text": "got --format text; its format is trees or json-lines or ",
-        "train tree-lstm --data data --hidden 65536 --embed 65536 --device reference": "[parameters"
-        "] the parameters and their gradients take ",
+        "train tree-lstm --data data --hidden 65536 --embed 65536 --device reference": (
+            "[parameters] the parameters and their gradients take "
+        ),
         "explain tree-lstm --device cpu --precision bf16": "[compile] precision is 'bf16' with dev",
         # Processors and their timeline.
         "explain tree-lstm --processors 2": "[--processors] the engine is auto",
@@ -134,7 +135,7 @@ REFUSED: dict[int, dict[str, str]] = {
         "train tree-lstm --engine auto --trace t.json": "[--trace] the engine is auto, which has no"
         " processors to trace ... Add --engine persistent",
         "train tree-lstm --engine batched --trace t.json --out full": "[--trace] the engine is",
-        "train tree-lstm --engine persistent --trace gone/t.json": "cannot be written",
+        "train tree-lstm --engine persistent --trace gone/t.json": "gone/t.json cannot be written",
         # What a run may be continued with.
         "train --resume run --hidden 7": "got --hidden 7, the run run has 6; only --data, --epochs,"
         " --lr, ",
@@ -170,7 +171,7 @@ REFUSED: dict[int, dict[str, str]] = {
         "train tree-fc --resume run": "is a run of tree-lstm; expected one of tree-fc, the model t",
         "eval data": "holds neither best.safetensors nor last.safetensors",
         "train --resume data": "holds no last.safetensors; expected the folder of a run that wrote "
-        "a chec",
+        "a checkpoint",
         "train tree-lstm --data open --out new/run": "dev.txt",
         "train tree-lstm --data none": "train.txt ... expected at least one tree",
     },
@@ -311,7 +312,7 @@ def test_threads_reach_the_libraries(monkeypatch: pytest.MonkeyPatch, cli: Cli) 
         ),
         ("trian 2> /dev/full", 2, ""),
         ("trian 2>&-", 2, ""),
-        ("info <&- | grep vertexrt > /dev/null", 0, ""),
+        ("info <&- > /dev/null", 0, ""),
         ("data list | true", 0, ""),
     ],
 )
@@ -321,7 +322,9 @@ def test_streams_that_are_full_or_closed(line: str, code: int, err: str) -> None
     assert (run.returncode, run.stdout, run.stderr) == (code, "", err)
 
 
-@pytest.mark.parametrize("name", ["argparse", "numpy", "vertexrt.cli.train"])
+@pytest.mark.parametrize(
+    "name", ["argparse", "vertexrt.cli.options", "numpy", "vertexrt.cli.train"]
+)
 def test_a_signal_while_importing(name: str, tmp_path: Path) -> None:
     """It printed a traceback."""
     code = """

@@ -180,12 +180,13 @@ def test_the_first_of_the_best_is_kept(measure: str, values: list[float], best: 
 
 def test_metrics_that_cannot_be_read_or_written(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    folder.append([{"epoch": 1, "split": "train"}, {"epoch": 2, "split": "train"}])
+    first = {"epoch": 1, "split": "train", "loss": None}
+    folder.append([first, {"epoch": 2, "split": "train"}])
     with folder.metrics.open("a") as file:  # a line that was cut off is left out
         file.write('{"epoch": 3, "spl')
     assert [record["epoch"] for record in folder.records()] == [1, 2]
     folder.keep(lambda record: record["epoch"] < 2)
-    good = '{"epoch": 1, "split": "train"}\n'
+    good = '{"epoch": 1, "split": "train", "loss": null}\n'
     assert folder.metrics.read_text() == good
     for line, text in {
         "nonsense": r"metrics.jsonl:2\] the line is not JSON",

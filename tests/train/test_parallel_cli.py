@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import ThreadCommunicator, together
+from tests.processes import ThreadCommunicator, free_port, together
 from tests.train.cli_runs import (
     COMMAND,
     Cli,
@@ -65,12 +64,6 @@ def alone(trees: Path, out: Path, *more: str) -> Path:
 
 def goes_on(run: Path, epochs: int) -> None:
     assert main(["train", "--resume", str(run), "--epochs", str(epochs), "--quiet"]) == 0
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def start_two(command: list[str]) -> list[subprocess.Popen[str]]:
