@@ -23,7 +23,7 @@ from tests.pure.graphs_as_text import as_text
 from vertexrt.data import Dataset
 from vertexrt.data.load import FORMATS, load
 from vertexrt.data.records import real_pulls
-from vertexrt.errors import UsageError, VertexrtError
+from vertexrt.errors import DataError, GraphError, UsageError, VertexrtError
 
 
 def packed(text: str) -> bytes:
@@ -1054,6 +1054,19 @@ READ["read_jsonl"] |= {
     for line, said in WRONG_JSONL.items()
 }
 ROWS = {f"{how}: {name}": (how, *row) for how, rows in READ.items() for name, row in rows.items()}
+# Rows of files that can be read, but hold no graph.
+NO_GRAPHS = {
+    "read_conllu: heads in a cycle",
+    "read_jsonl: an unknown type",
+    'read_jsonl: {"children": [[], [2]]}',
+    'read_jsonl: {"vertices": 2, "edges": [[0, 1], [1, 0]]}',
+    'read_jsonl: {"vertices": 2, "edges": [[0, 1, 2]]}',
+    'read_jsonl: {"children": ["a"]}',
+    'read_jsonl: {"children": []}',
+    'read_jsonl: {"vertices": 1.5}',
+    'read_jsonl: {"types": {"a": "b"}}',
+    'read_jsonl: {"types": []}',
+}
 WRITTEN = [
     name
     for name, (reader, _, text, *_) in ROWS.items()
@@ -1093,9 +1106,11 @@ def test_what_is_read(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row[2][0] == "["])
 def test_what_is_said(name: str) -> None:
-    """Errors say where the fault is; those of arguments are of the class UsageError."""
+    """Errors say where the fault is; their class says of what: of arguments, graphs or data."""
     reader, content, expected, *options = ROWS[name]
-    kind = UsageError if expected.startswith(("[data]", f"[{reader}]")) else VertexrtError
+    kind: type[VertexrtError] = GraphError if name in NO_GRAPHS else DataError
+    if expected.startswith(("[data]", f"[{reader}]")):
+        kind = UsageError
     assert text_of(kind, lambda: read(reader, content, *options)).startswith(expected)
 
 
