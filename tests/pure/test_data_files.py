@@ -23,7 +23,7 @@ from tests.pure.graphs_as_text import as_text
 from vertexrt.data import Dataset
 from vertexrt.data.load import FORMATS, load
 from vertexrt.data.records import real_pulls
-from vertexrt.errors import UsageError, VertexrtError
+from vertexrt.errors import DataError, GraphError, UsageError, VertexrtError
 
 
 def packed(text: str) -> bytes:
@@ -162,7 +162,8 @@ READ: dict[str, dict[str, Any]] = {
         "no tree": ("\n \n", "[train.txt] no tree; expected at least one tree to learn from;"),
         "no file of train": (
             {"dev.txt": "", "test.txt": ""},
-            "[.] no file for the split 'train' (the folder holds dev.txt, test.txt);",
+            "[.] no file for the split 'train' (the folder holds dev.txt, test.txt); expected "
+            "*train.txt, or .gz; add it or give another folder.",
         ),
         "trees that are not UTF-8": (
             b"(1 a)\n(1 caf\xe9)\n",
@@ -463,11 +464,13 @@ READ: dict[str, dict[str, Any]] = {
         ),
         "sentences that run together": (
             conllu("1 a X 0", "1 b X 0"),
-            "[x, line 2] 10 columns, the first is '1'; expected 10, and the word's number 2",
+            "[x, line 2] 10 columns, the first is '1'; expected 10, and the word's number 2 "
+            "first; correct the line, or put a blank line before each sentence.",
         ),
         "a number that is left out": (
             conllu("1 a X 0", "3 b X 1"),
-            "[x, line 2] 10 columns, the first is '3'; expected 10, and the word's number 2",
+            "[x, line 2] 10 columns, the first is '3'; expected 10, and the word's number 2 "
+            "first; correct the line, or put a blank line before each sentence.",
         ),
         "a column that CoNLL-U has not as a pull": (
             "",
@@ -992,17 +995,21 @@ WRONG_JSONL = {
 # A path is no name; a format need not have data sets that have names.
 WRONG_CALLS = {
     'load("generatd", format="trees")': (
-        "'generatd' is neither a data set nor a folder; for trees there is generated, sst;"
+        "'generatd' is neither a data set nor a folder; for trees there is generated, sst; "
+        "give one of them or the path of a folder. Nearest: 'generated'."
     ),
     'load("sst", format="text")': (
-        "'sst' is data of the format trees; for text there is generated, ptb;"
+        "'sst' is data of the format trees; for text there is generated, ptb; give that or "
+        "the path of a folder."
     ),
     'load("sst", format="json-lines")': (
         "'sst' is data of the format trees; for json-lines there is no name;"
     ),
     'load("trees", format="tree-fc")': "'trees'; for tree-fc there is generated; give that.",
     'load("generated", format="tree")': (
-        "no format 'tree'; the formats are trees, text, tagged, pairs, logic, circuits,"
+        "no format 'tree'; the formats are trees, text, tagged, pairs, logic, circuits, "
+        "tree-fc, json-lines, conllu, conll, table, brackets, node-link; give one of them. "
+        "Nearest: 'trees'"
     ),
     'load("no/none", format="trees")': (
         "there is no no/none; expected a folder or a file with the data; check the path."
@@ -1054,6 +1061,19 @@ READ["read_jsonl"] |= {
     for line, said in WRONG_JSONL.items()
 }
 ROWS = {f"{how}: {name}": (how, *row) for how, rows in READ.items() for name, row in rows.items()}
+# Rows of files that can be read, but hold no graph.
+NO_GRAPHS = {
+    "read_conllu: heads in a cycle",
+    "read_jsonl: an unknown type",
+    'read_jsonl: {"children": [[], [2]]}',
+    'read_jsonl: {"vertices": 2, "edges": [[0, 1], [1, 0]]}',
+    'read_jsonl: {"vertices": 2, "edges": [[0, 1, 2]]}',
+    'read_jsonl: {"children": ["a"]}',
+    'read_jsonl: {"children": []}',
+    'read_jsonl: {"vertices": 1.5}',
+    'read_jsonl: {"types": {"a": "b"}}',
+    'read_jsonl: {"types": []}',
+}
 WRITTEN = [
     name
     for name, (reader, _, text, *_) in ROWS.items()
@@ -1093,9 +1113,11 @@ def test_what_is_read(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if row[2][0] == "["])
 def test_what_is_said(name: str) -> None:
-    """Errors say where the fault is; those of arguments are of the class UsageError."""
+    """Errors say where the fault is; their class says of what: of arguments, graphs or data."""
     reader, content, expected, *options = ROWS[name]
-    kind = UsageError if expected.startswith(("[data]", f"[{reader}]")) else VertexrtError
+    kind: type[VertexrtError] = GraphError if name in NO_GRAPHS else DataError
+    if expected.startswith(("[data]", f"[{reader}]")):
+        kind = UsageError
     assert text_of(kind, lambda: read(reader, content, *options)).startswith(expected)
 
 

@@ -114,8 +114,9 @@ def test_real_rows_decide_nothing_and_numbers_and_names_do() -> None:
     others: list[dict[str, Any]] = [
         {"word": [1, 0]},
         {"other": [0, 1]},
+        {"another": [0, 1]},
         {"word": vrt.Rows(ROWS, [0, 1])},
     ]
     by_index = [{"x": vrt.Rows(ROWS, index)} for index in ([0, 1], [1, 1], [1, -1])]
     keys = {numbers_of(**pulls) for pulls in others + by_index}
-    assert len({plain, *keys}) == 7
+    assert len({plain, *keys}) == 8

@@ -60,6 +60,17 @@ def test_parameters_are_aligned_and_apart(
         np.testing.assert_array_equal(matrix, np.concatenate([made.value(n) for n in stack]))
 
 
+def test_views_are_live() -> None:
+    made = store("float64")
+    made.value("w")[2, 1] = 3.0
+    made.gradient("w")[2, 1] = 4.0
+    assert made.values[made.offsets["w"] + 11] == 3.0
+    assert made.gradients[made.offsets["w"] + 11] == 4.0
+    assert made.value("gain").shape == ()
+    assert made.value("w").dtype == made.dtype == np.float64
+    assert {name: view.shape for name, view in made.views(made.values).items()} == made.shapes
+
+
 def test_zero_gradients_leaves_no_trace() -> None:
     made = store()
     made.gradients[: made.dense_size] = 1.0

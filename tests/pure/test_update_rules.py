@@ -1,6 +1,7 @@
 """The table of optimizers: its rows, their options, and what is made of them without a kernel."""
 
 import inspect
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,12 @@ def test_adadelta_has_no_bound() -> None:
     for itemsize in (4, 8):
         options = {"lr": 1.0, "t": 1.0, "rho": rho, "eps": eps}
         assert reach_of(rule, options, 0.0, 1.0, itemsize) is None
+    for held in (1e-6, 1.0, 1e30):
+        names = {"g": 1e9, "s": 0.0, "u": held, "value": 0.0, "sqrt": math.sqrt}
+        names |= {"s0": rho, "s1": 1 - rho, "s2": eps, "s3": 1.0}
+        for name, expression in lines:
+            names[name] = eval(expression, names)
+        assert names["u"] == pytest.approx((1 + rho) * held + eps)
 
 
 # Options: what is refused, when they are given or set later, and how an optimizer tells them.
