@@ -22,7 +22,18 @@ import vertexrt as vrt
 from tests.devices import gpu, require, shim
 from tests.fuzz import oracle
 from tests.fuzz.evaluate import OracleRun, PulledRows
-from tests.runs import ALL, TOLERANCE, Result, Way, assert_same, cotangents, evaluate, train
+from tests.runs import (
+    ALL,
+    TOLERANCE,
+    Result,
+    Way,
+    assert_loss_gradients,
+    assert_output_gradients,
+    assert_same,
+    cotangents,
+    evaluate,
+    train,
+)
 from vertexrt.graph import GraphBatch
 
 Network = vrt.VertexFunction | vrt.Model
@@ -89,7 +100,8 @@ def agree(
     """Run a network forward and back, from given gradients and in a step, and compare.
 
     Args:
-        judge: another way to run; None for the oracle.
+        judge: another way to run; None for the oracle. The judge itself is judged by central
+            differences.
 
     Returns: the compiled network, for what else is asked of it.
     """
@@ -98,7 +110,12 @@ def agree(
     net = way.compile(network)
     other = None if judge is None else judge.compile(make())
     for batch in [batches] if isinstance(batches, GraphBatch) else batches:
-        compare(net, network, batch, other, TOLERANCE[way.dtype])
+        if judge == way:  # which says nothing of itself
+            assert_output_gradients(net, batch)
+            if "loss" in net.pushes:
+                assert_loss_gradients(net, batch)
+        else:
+            compare(net, network, batch, other, TOLERANCE[way.dtype])
     return net
 
 

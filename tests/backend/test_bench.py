@@ -38,7 +38,7 @@ from benchmarks.papers import (
     vpps_applications,
 )
 from benchmarks.papers.in_turn import Table
-from benchmarks.papers.stacks import Form, Stack, stack_batch
+from benchmarks.papers.stacks import Form, Stack, stack_batch, top_vertices
 from benchmarks.papers.training_steps import time_steps
 from benchmarks.papers.weights import device_bytes, held_bytes, loaded_bytes
 from benchmarks.peers import __main__ as peers
@@ -707,6 +707,29 @@ def test_one_process_says_how_long_it_took(capsys: pytest.CaptureFixture[str]) -
 
 
 # Recurrent layers.
+
+
+def test_a_stack_is_its_cells_one_above_the_other() -> None:
+    form = Form("RNN", 3, 2, residual=True)
+    net = vrt.compile(Stack(form), device="reference", dtype="float64", seed=1)
+    x = np.random.default_rng(0).standard_normal((2, 4, 3))
+    batch = stack_batch(form, x)
+    found, below = net(batch), x
+    for k in range(2):
+        w, u, b, d = (
+            np.asarray(net.parameters[f"layers.{k}.cell.{name}"])
+            for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        )
+        inner, handed = np.zeros((2, 3)), []
+        for t in range(4):
+            inner = np.tanh(below[:, t] @ w.T + inner @ u.T + b + d)
+            handed.append(inner + below[:, t])
+        below = np.stack(handed, 1)
+    top = top_vertices(form, batch, 4)
+    np.testing.assert_allclose(found["h"][top].reshape(2, 4, 3), below, rtol=1e-12)
+    np.testing.assert_allclose(found["loss"].sum(), (below**2).sum(), rtol=1e-12)
+    ends = top_vertices(form, batch, 4, last=True)
+    np.testing.assert_allclose(found["h"][ends], below[:, -1], rtol=1e-12)
 
 
 def test_networks_that_were_trained_unequally_are_compared_from_one_start(tmp_path: Path) -> None:

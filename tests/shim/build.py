@@ -169,8 +169,8 @@ def _compile(command: list[str], folder: str) -> subprocess.CompletedProcess[str
 def _first_header(scratch: Path, source: str, command: list[str], known: list[str]) -> list[str]:
     """Return options that include the first header of a source as it was compiled once before.
 
-    Reading the headers is a fourth of the time. What the source defines in front of the header is
-    defined by options too, since GCC takes a compiled header only where the same is defined.
+    What the source defines in front of the header is defined by options too, since GCC takes a
+    compiled header only where the same is defined.
     """
     begin = BEGIN.match(source)
     if begin is None:
