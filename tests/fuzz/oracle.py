@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -148,7 +148,7 @@ class VertexFunction:
 
     vertex: Vertex
     at: ClassVar[Vertex]
-    inputs: Mapping[str, Any] = MappingProxyType({})
+    inputs: dict[str, Any]
 
     def __init__(
         self,
@@ -156,8 +156,10 @@ class VertexFunction:
         arity: int | None = None,
         state: Mapping[str, int],
         initial: Mapping[str, Parameter] | None = None,
+        inputs: Mapping[str, Any] | None = None,
     ) -> None:
         self.arity, self.state, self.initial = arity, dict(state), dict(initial or {})
+        self.inputs = dict(inputs or {})
 
     def parameters(self) -> dict[str, Parameter]:
         """Return the parameters by attribute name; those of lists and dicts are numbered."""
@@ -256,16 +258,20 @@ class VertexFunction:
 
     def present(self, what: int | str) -> Value:
         """Return 1.0 where there is a child in a slot, or a pulled value."""
-        if isinstance(what, str):
-            has = self.vertex.pull(what).index >= 0
+        if isinstance(what, int) or what in vars(self).get("_slots", ()):
+            has = self._place(what) >= 0
         else:
-            has = what < len(self.vertex.slots) and self.vertex.slots[what] >= 0
+            has = self.vertex.pull(what).index >= 0
         return self.vertex.constant(np.array([float(has)]))
 
     def push(self, name: str, value: Operand) -> Value:
         """Write a value to the outside and return it."""
         self.vertex.pushed[name] = lift(value)
         return self.vertex.pushed[name]
+
+
+class Model:
+    """Holds the functions of types as attributes."""
 
 
 def _shape(given: int | Shape | None) -> Shape:

@@ -247,6 +247,7 @@ def embed(table: Operand, index: Value) -> Value:
     count, width = leaf.shape
     named = index.number.value.reshape(-1)  # of a value per child, of each
     rows = [int(n) if n == int(n) and n < count else -1 for n in named]
+    leaf.tape.lookups.append((leaf, rows))
 
     def vjp(g: Bounded) -> Sequence[Bounded]:
         whole = exact(np.zeros((1, *leaf.shape)))

@@ -27,11 +27,13 @@ class Tape:
             run in a type whose rounding error is near it may take another side.
         tied: two numbers that were rounded are equal. They have the same bits in most runs, but not
             in all; then another of the two gets the gradient.
+        lookups: tables, and the rows (or -1) that were looked up.
         drops: dropout was asked for, which the oracle leaves out.
     """
 
     def __init__(self) -> None:
         self.values: list[Value] = []
+        self.lookups: list[tuple[Value, list[int]]] = []
         self.closest = np.inf
         self.tied = False
         self.drops = False
