@@ -427,6 +427,14 @@ def _graph(
     )
 
 
+def gradient_rows(batch: BatchSpec, built: vrt.GraphBatch, name: str, d: Any) -> Any:
+    """Return the gradient of a pull in the order of vertices or slots: a graph of types moves it."""
+    pull = {**built.pulls, **built.edge_pulls}[name]
+    if batch.forms[name].shared or not isinstance(pull, vrt.Rows):
+        return d
+    return d[pull.index] if len(pull.index) else np.zeros((0, *batch.forms[name].form.shape))
+
+
 def _cut(pull: Any, start: int, end: int) -> Any:
     """Return the pull of some vertices; a table is shared by all."""
     return _chosen(pull, slice(start, end))

@@ -20,7 +20,7 @@ import numpy as np
 
 import vertexrt as vrt
 from tests.fuzz import oracle
-from tests.fuzz.batches import BatchSpec, graph_batch, parameters
+from tests.fuzz.batches import BatchSpec, gradient_rows, graph_batch, parameters
 from tests.fuzz.bounded import Array, Bounded, exact
 from tests.fuzz.compare import (
     WIDEST,
@@ -569,7 +569,7 @@ class Player:
             }
         want = of.gradients({n: d * factor for n, d in d_pushes.items()})
         self.tied = of.tape.tied
-        self._went_back(side, of, got, want, sparse)
+        self._went_back(made.b, of, got, want, sparse)
         if adds:
             side.gradients = side.gradients or self._zeros()
             for name, d in want.parameters.items():
@@ -579,7 +579,7 @@ class Player:
             side.passes += 1
 
     def _went_back(
-        self, side: Side, of: OracleRun, got: Any, want: OracleGradients, sparse: bool
+        self, b: int, of: OracleRun, got: Any, want: OracleGradients, sparse: bool
     ) -> None:
         dense = {n for n in want.parameters if not sparse or n not in self.expected.tables}
         if {*got.parameters} != dense:
@@ -595,7 +595,8 @@ class Player:
             rest = np.setdiff1d(np.arange(len(d.value)), at)
             self.close(np.zeros(d[rest].shape), d[rest], f"gradient of rows without {name}", True)
         for name in of.read & want.pulled.keys():
-            self.close(got.pulled[name], want.pulled[name], f"gradient of pull {name}", True)
+            d = gradient_rows(self.expected.batches[b], self.built[b], name, got.pulled[name])
+            self.close(d, want.pulled[name], f"gradient of pull {name}", True)
 
     def do_add(self, number: int, amount: float) -> None:
         """Write to accumulated gradients by hand."""

@@ -175,11 +175,10 @@ class VertexFunction:
         named = {n: v for n, v in vars(self).items() if n not in ("initial", "vertex")}
         return dict(found for name, value in named.items() for found in visit(name, value))
 
-    def _sizes(self, relation: int | str) -> Mapping[str, int]:
-        """Return the state of the function that a relation reads."""
+    def _sources(self, relation: int | str) -> Sequence[VertexFunction]:
+        """Return the functions whose state a relation reads; all have the same fields."""
         of = self.inputs.get(str(relation), self)
-        state: Mapping[str, int] = (of[0] if isinstance(of, (list, tuple)) else of).state
-        return state
+        return of if isinstance(of, (list, tuple)) else [of]
 
     def _place(self, slot: int | str) -> int:
         """Return which edge leads to the child in a slot, or of a relation that has one; -1."""
@@ -195,11 +194,13 @@ class VertexFunction:
         at = self._place(slot)
         if at >= 0:
             return SimpleNamespace(**self.vertex.states[self.vertex.slots[at]])
+        sources = self._sources(slot)
+        initial = self.initial if any(source is self for source in sources) else {}
         fields = {
-            name: lift(self.initial[name])
-            if name in self.initial
+            name: lift(initial[name])
+            if name in initial
             else self.vertex.constant(np.zeros((1, size)))
-            for name, size in self._sizes(slot).items()
+            for name, size in sources[0].state.items()
         }
         return SimpleNamespace(**fields)
 
@@ -218,7 +219,7 @@ class VertexFunction:
 
             return Value(none.tape, number, (size,), present, parts, vjp)
 
-        sizes = self._sizes(relation)
+        sizes = self._sources(relation)[0].state
         return SimpleNamespace(**{name: stack(name, n) for name, n in sizes.items()})
 
     def scatter(self, **state: Operand) -> None:
