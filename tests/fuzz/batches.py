@@ -41,15 +41,20 @@ class GraphSpec:
     kinds: tuple[str, ...] = ()
     relations: tuple[tuple[str, ...], ...] = ()
 
-    def taken(self, order: Sequence[int], forms: Mapping[str, Pulled]) -> GraphSpec:
-        """Return a graph of some of the vertices, in another order."""
+    def taken(
+        self,
+        order: Sequence[int],
+        forms: Mapping[str, Pulled],
+        without: tuple[int, int] = (-1, -1),
+    ) -> GraphSpec:
+        """Return a graph of some of the vertices, in another order, or without a slot of one."""
         new = {v: k for k, v in enumerate(order)}
         starts = np.cumsum([0, *map(len, self.children)]).tolist()
         kept = [
             [
                 (starts[v] + k, c)
                 for k, c in enumerate(self.children[v])
-                if c in new or not self.kinds
+                if (c in new or not self.kinds) and (v, k) != without
             ]
             for v in order
         ]
@@ -58,26 +63,11 @@ class GraphSpec:
         return GraphSpec(
             tuple(tuple(new.get(c, -1) for _, c in each) for each in kept),
             {
-                n: tuple(x[k] for k in _places(forms[n], order, slots))
-                for n, x in self.pulls.items()
+                name: tuple(x[k] for k in (slots if forms[name].form.edges else order))
+                for name, x in self.pulls.items()
             },
             tuple(self.kinds[v] for v in order) if self.kinds else (),
             tuple(tuple(relations[s] for s, _ in each) for each in kept) if self.kinds else (),
-        )
-
-    def without_slot(self, v: int, k: int, forms: Mapping[str, Pulled]) -> GraphSpec:
-        """Return the graph without a slot of a vertex."""
-        at = sum(map(len, self.children[:v])) + k
-
-        def less(each: tuple[tuple[Any, ...], ...]) -> tuple[tuple[Any, ...], ...]:
-            return tuple(x[:k] + x[k + 1 :] if u == v else x for u, x in enumerate(each))
-
-        pulls = {
-            name: x[:at] + x[at + 1 :] if forms[name].form.edges else x
-            for name, x in self.pulls.items()
-        }
-        return replace(
-            self, children=less(self.children), relations=less(self.relations), pulls=pulls
         )
 
 
@@ -87,10 +77,6 @@ class Pulled:
 
     form: PullForm
     shared: bool = False
-
-
-def _places(pulled: Pulled, vertices: Sequence[int], slots: Sequence[int]) -> Sequence[int]:
-    return slots if pulled.form.edges else vertices
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,7 +414,7 @@ def _graph(
 
 
 def gradient_rows(batch: BatchSpec, built: vrt.GraphBatch, name: str, d: Any) -> Any:
-    """Return the gradient of a pull in the order of vertices or slots: a graph of types moves it."""
+    """Return the gradient of a pull in the order of slots: a graph of types has its own."""
     pull = {**built.pulls, **built.edge_pulls}[name]
     if batch.forms[name].shared or not isinstance(pull, vrt.Rows):
         return d
@@ -459,7 +445,7 @@ def smaller_batches(batch: BatchSpec) -> Iterator[BatchSpec]:
             yield replace(batch, graphs=(*before, less, *after))
         for v, slots in enumerate(graph.children):
             for k in range(len(slots)):
-                less = graph.without_slot(v, k, batch.forms)
+                less = graph.taken(size, batch.forms, (v, k))
                 yield replace(batch, graphs=(*before, less, *after))
     if batch.apart:
         yield replace(batch, apart=False)

@@ -192,7 +192,7 @@ class Player:
         number, unclear = 0, 0
         try:
             self.reset(rule)
-            for number, call in enumerate(calls):
+            for number, call in enumerate(calls):  # noqa: B007 - of the call that failed
                 try:
                     getattr(self, f"do_{call[0]}")(*call[1:])
                     self.check()

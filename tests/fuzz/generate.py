@@ -77,7 +77,7 @@ def draw_network(rng: np.random.Generator, style: Style = FUNCTION) -> NetworkSp
         states[kind] = {f"s{k}": 1 if drawn(0.1) else int(rng.choice(sizes)) for k in fields}
         if drawn(0.5):
             states[kind] = states[kinds[0]]
-    labelled, dropped = drawn(style.labelled), style.dropped
+    labelled = drawn(style.labelled)
     parameters: dict[str, Shape] = {}
     lossy = {kinds[int(rng.integers(len(kinds)))], *(kind for kind in kinds if drawn(0.6))}
     nodes = max(style.nodes // len(kinds), 6)
@@ -85,10 +85,10 @@ def draw_network(rng: np.random.Generator, style: Style = FUNCTION) -> NetworkSp
     types = {}
     for kind in kinds:
         declared = _declared(rng, kind, states)
-        s = Sketch(rng, sizes, states[kind], declared[0], declared[1], parameters)
+        s = Sketch(rng, sizes, states[kind], *declared[:2], parameters, style.dropped)
         memory = states[kind]["s0"] == states[kinds[0]]["s0"] and (kind == kinds[0] or drawn(0.5))
         loss = ("labels" if labelled else "any") if kind in lossy else ""
-        types[kind] = _draw(s, declared[2], nodes, loss, carries and memory, dropped)
+        types[kind] = _draw(s, declared[2], nodes, loss, carries and memory)
     freezes = drawn(0.2)
     frozen = frozenset(name for name in parameters if freezes and drawn(0.5))
     reductions = ["mean_graphs", "sum", "mean_vertices"][: 2 + labelled]
@@ -117,9 +117,7 @@ def _declared(
     return below, every, {"arity": arity, "inputs": inputs}
 
 
-def _draw(
-    s: Sketch, declared: dict[str, Any], most: int, loss: str, carries: bool, dropped: bool
-) -> FunctionSpec:
+def _draw(s: Sketch, declared: dict[str, Any], most: int, loss: str, carries: bool) -> FunctionSpec:
     """Draw the nodes of a function."""
     if s.slots:
         s.gather(s.pick(s.slots))
@@ -137,7 +135,7 @@ def _draw(
         if s.chance(0.18):
             _one_of(s, CELLS)(s)
         else:
-            _one_of(s, STEPS)(s, bool(s.every) and s.chance(0.3), dropped)
+            _one_of(s, STEPS)(s, bool(s.every) and s.chance(0.3))
     return _finish(s, declared, loss, carries)
 
 
@@ -149,7 +147,7 @@ def _one_of(s: Sketch, shares: dict[Any, float]) -> Any:
 # Single steps.
 
 
-def _binary(s: Sketch, rows: bool, dropped: bool) -> None:
+def _binary(s: Sketch, rows: bool) -> None:
     """Combine two values, a value and a number per vertex, or a value and a constant."""
     op = s.pick(BINARY)
     x = s.some(None if s.chance(0.8) else (), rows)
@@ -168,7 +166,7 @@ def _binary(s: Sketch, rows: bool, dropped: bool) -> None:
         s.map(op, *((y, x) if s.chance(0.3) else (x, y)))
 
 
-def _function(s: Sketch, rows: bool, dropped: bool) -> None:
+def _function(s: Sketch, rows: bool) -> None:
     x = s.some(None if s.chance(0.85) else (), rows)
     c = s.rng.random()
     if c < 0.85:
@@ -181,7 +179,7 @@ def _function(s: Sketch, rows: bool, dropped: bool) -> None:
         s.map("straight_through", x, s.some(s.shape(x), bool(s.rows(x))))
 
 
-def _product(s: Sketch, rows: bool, dropped: bool) -> None:
+def _product(s: Sketch, rows: bool) -> None:
     x = s.some(None, rows)
     if s.chance(0.3):
         x = s.join("concat", [x, s.some(None, rows and s.chance(0.5))])
@@ -193,7 +191,7 @@ def _product(s: Sketch, rows: bool, dropped: bool) -> None:
         s.map("add", y, s.parameter(s.shape(y)) if s.chance(0.7) else s.full(s.length(y)))
 
 
-def _part(s: Sketch, rows: bool, dropped: bool) -> None:
+def _part(s: Sketch, rows: bool) -> None:
     x = s.some(None, rows)
     length = s.length(x)
     counts = [n for n in range(2, length + 1) if length % n == 0]
@@ -210,19 +208,19 @@ def _part(s: Sketch, rows: bool, dropped: bool) -> None:
         s.element(x)
 
 
-def _join(s: Sketch, rows: bool, dropped: bool) -> None:
+def _join(s: Sketch, rows: bool) -> None:
     op, shape = ("stack", ()) if s.chance(0.15) else ("concat", None)
     s.join(op, [s.some(shape, rows and s.chance(0.7)) for _ in range(s.pick((1, 2, 2, 3, 4)))])
 
 
-def _along(s: Sketch, rows: bool, dropped: bool) -> None:
+def _along(s: Sketch, rows: bool) -> None:
     op = s.pick(("softmax", "log_softmax", "logsumexp"))
     x = s.tame(s.some(() if rows and s.chance(0.3) else None, rows))
     over = ("children" if s.shape(x) == () else "elements") if rows else s.pick(("", "elements"))
     s.along(op, x, "children" if rows and s.chance(0.6) else over)
 
 
-def _compare(s: Sketch, rows: bool, dropped: bool) -> None:
+def _compare(s: Sketch, rows: bool) -> None:
     op = s.pick(COMPARISONS)
     if s.chance(0.6 if rows else 0.3):
         index = s.pull_index(s.number(2, 6), rows)
@@ -237,7 +235,7 @@ def _compare(s: Sketch, rows: bool, dropped: bool) -> None:
     s.compare(op, *((y, x) if s.chance(0.3) else (x, y)))
 
 
-def _where(s: Sketch, rows: bool, dropped: bool) -> None:
+def _where(s: Sketch, rows: bool) -> None:
     x = s.some(None, rows)
     shape = s.pick(((), s.shape(x)))
     c = s.rng.random()
@@ -251,7 +249,7 @@ def _where(s: Sketch, rows: bool, dropped: bool) -> None:
     s.map("where", mask, *((y, x) if s.chance(0.3) else (x, y)))
 
 
-def _error(s: Sketch, rows: bool, dropped: bool) -> None:
+def _error(s: Sketch, rows: bool) -> None:
     x = s.tame(s.some(None, rows))
     if s.chance(0.3):
         s.dot(x, s.tame(s.some(s.shape(x), rows)))
@@ -259,7 +257,7 @@ def _error(s: Sketch, rows: bool, dropped: bool) -> None:
         s.error(x, 0.25 if s.chance(0.4) else s.tame(s.some(s.shape(x), rows)))
 
 
-def _reduce(s: Sketch, rows: bool, dropped: bool) -> None:
+def _reduce(s: Sketch, rows: bool) -> None:
     if rows:
         x = s.some(None if s.chance(0.8) else (), True)
         over = s.pick(("", "", "", "children", "elements" if s.shape(x) else ""))
@@ -268,18 +266,18 @@ def _reduce(s: Sketch, rows: bool, dropped: bool) -> None:
         s.summary(s.some())
 
 
-def _random(s: Sketch, rows: bool, dropped: bool) -> None:
+def _random(s: Sketch, rows: bool) -> None:
     """Drop nothing, unless dropping is asked for; or draw numbers that are clipped to one."""
     if s.chance(0.3):  # as often as not in a loop with others
         length, op = s.size(), s.pick(("uniform", "normal"))
         s.emit("drawn", (), (length,), 1.0, (op, length, s.pick((0.25, -0.5))))
         return
     x = s.some(None, rows)
-    extra = (s.pick((0.25, 0.5)) if dropped else 0.0, s.pick(("vertex", "graph")))
+    extra = (s.pick((0.25, 0.5)) if s.drops else 0.0, s.pick(("vertex", "graph")))
     s.emit("dropout", (x,), s.shape(x), s.bound(x), extra)
 
 
-STEPS: dict[Callable[[Sketch, bool, bool], None], float] = {
+STEPS: dict[Callable[[Sketch, bool], None], float] = {
     _binary: 30.0,
     _function: 18.0,
     _product: 18.0,

@@ -10,11 +10,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
-from tests.fuzz.bounded import Array, Bounded, join
+from tests.fuzz.bounded import Bounded, join
 from tests.fuzz.oracle_elementwise import *  # noqa: F403 - the names of vertexrt
 from tests.fuzz.oracle_functional import *  # noqa: F403
 from tests.fuzz.oracle_functional import concat, embed
@@ -121,33 +121,11 @@ class Transposed:
         return Value(v.tape, v.number @ matrix, (w.shape[1],), v.children, (w, v), vjp)
 
 
-class Vertex(Protocol):
-    """What `evaluate` gives a function at one vertex."""
-
-    slots: Sequence[int]
-    relations: Sequence[str | None]
-    states: Mapping[int, Mapping[str, Value]]
-    pushed: dict[str, Value]
-    scattered: dict[str, Value]
-
-    def constant(self, value: Array) -> Value:
-        """Return a value of the tape without inputs."""
-
-    def pull(self, name: str) -> Value:
-        """Return the pulled value of the vertex; zeros with the index -1 where it is absent."""
-
-    def edge(self, name: str, relation: str) -> Value:
-        """Return the pulled values of the edges to all children of a relation."""
-
-    def slot_edge(self, name: str, slot: int) -> Value:
-        """Return the pulled value of the edge to the child in a slot."""
-
-
 class VertexFunction:
     """F; `vertex` is where it is evaluated, `at` where any function is."""
 
-    vertex: Vertex
-    at: ClassVar[Vertex]
+    vertex: Any  # `OracleVertex` of `evaluate`
+    at: ClassVar[Any]
     inputs: dict[str, Any]
 
     def __init__(

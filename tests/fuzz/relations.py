@@ -6,10 +6,8 @@ equal numbers but for rounding, of which the oracle gives the bound where the ne
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,30 +19,16 @@ from tests.fuzz.calls import PARAMETERS, Expected
 from tests.fuzz.campaign import Finding, Settings, Tally
 from tests.fuzz.compare import difference, outcome_of, rounding, scale
 from tests.fuzz.evaluate import OracleRun
-from tests.fuzz.function import LABELLED, FunctionSpec, NetworkSpec, PullForm, builder, source
+from tests.fuzz.function import builder, source
 from tests.fuzz.generate import FUNCTION, draw_network
 from tests.fuzz.ways import NamedWay
 from tests.planned import tables_of
 from tests.runs import DRAWS, PLAIN, Capture, cotangents
 from vertexrt.errors import NoKernelError
-from vertexrt.models import ChildSumTreeLSTM, NaryTreeLSTM, RvNN, TreeFC, TreeLSTM
 
 Arrays = dict[str, Array]
 Texts = Iterator[str]  # what differs; "" for what does not
 LOOSELY = 1000.0  # bound relative to the largest element, for want of a better one
-WORDS, CLASSES = 7, 3
-MODELS: dict[str, Callable[[], vrt.VertexFunction]] = {
-    "TreeLSTM": lambda: TreeLSTM(WORDS, 3, 5, CLASSES),
-    "NaryTreeLSTM": lambda: NaryTreeLSTM(WORDS, 5, 4, CLASSES),
-    "ChildSumTreeLSTM": lambda: ChildSumTreeLSTM(WORDS, 3, 8, CLASSES),
-    "RvNN": lambda: RvNN(WORDS, 6, CLASSES),
-    "TreeFC": lambda: TreeFC(WORDS, 5),
-}
-PULLS = {
-    "word": PullForm(bound=WORDS),
-    "label": PullForm(bound=CLASSES),
-    "target": PullForm(shape=(1,)),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,47 +38,30 @@ class Case:
     Attributes:
         make: builds the function, or a model of it.
         batches: the first is looked at, the others the network may meet besides.
-        labels: the pulls without which a vertex has no loss, if there are some.
         drops: it draws by vertices and graphs of the batch.
         bounds: what rounding may move a result by, where the oracle says it.
     """
 
     make: Callable[[], Any]
     batches: tuple[BatchSpec, ...]
-    parameters: Arrays | None
-    labels: frozenset[str] = frozenset()
+    parameters: Arrays
     drops: bool = False
     run: OracleRun | None = None
     bounds: Mapping[str, Array] = field(default_factory=dict)
 
 
 def draw_case(seed: int, settings: Settings) -> Case:
-    """Draw a network, one whose loss is of labels, or one that drops; or take a model."""
+    """Draw a network, or one that drops."""
     rng = np.random.default_rng([seed, 52])
-    kind, labels = rng.random(), frozenset[str]()
-    if kind < 0.15:
-        make = MODELS[str(rng.choice(list(MODELS)))]
-        function = make()
-        names = ("word", "target" if type(function) is TreeFC else "label")
-        pulls = {name: PULLS[name] for name in names}
-        network = NetworkSpec({"": FunctionSpec({}, (), {}, {}, pulls, function.arity)}, {})
-        batches = tuple(draw_batch(rng, network, settings.most) for _ in range(3))
-        return Case(make, batches, None, labels.union(pulls).intersection(["label"]))
-    drops, labelled = kind > 0.88, kind < 0.35
-    style = replace(FUNCTION, nodes=settings.nodes, dropped=drops, labelled=float(labelled))
+    drops = bool(rng.random() < 0.15)
+    style = replace(FUNCTION, nodes=settings.nodes, dropped=drops)
     network = draw_network(rng, style)
-    while drops and not any(
-        node.op == "dropout" for f in network.types.values() for node in f.nodes
-    ):
+    while drops and "vrt.random.dropout" not in source(network):
         network = draw_network(rng, style)
     batches = tuple(draw_batch(rng, network, settings.most) for _ in range(3))
     build, expected = builder(source(network)), Expected(network, batches)
     values = parameters(expected.shapes, PARAMETERS)
-    if labelled:
-        nodes = [(f, node) for f in network.types.values() for node in f.nodes]
-        looked = {f.nodes[n.operands[-1]].extra for f, n in nodes if n.op in LABELLED}
-        labels = frozenset(name for names in looked for name in names)
-    case = Case(lambda: build(vrt), batches, values, labels, drops)
+    case = Case(lambda: build(vrt), batches, values, drops)
     return case if drops else _bounded(case, expected.run(0, values))
 
 
@@ -139,10 +106,9 @@ class Bench:
         """The batch that is looked at."""
         return self.case.batches[0]
 
-    def network(self, reduction: str = "mean_graphs") -> vrt.Network:
+    def network(self) -> vrt.Network:
         """Compile the network once more, with the same parameters."""
-        case = self.case
-        return self.way.compile(case.make(), case.parameters, self.shuffle, reduction)
+        return self.way.compile(self.case.make(), self.case.parameters, self.shuffle)
 
     def other(self) -> vrt.GraphBatch:
         """Return a batch that is not looked at."""
@@ -192,13 +158,6 @@ def stepped(net: vrt.Network, batch: vrt.GraphBatch, outputs: Sequence[str] = ()
     found = {"loss": np.float64(float(loss))}
     found |= {f"updated {name}": value for name, value in capture.gradients.items()}
     return found  # type: ignore[return-value]
-
-
-def train(net: vrt.Network, batch: vrt.GraphBatch, optimizer: Any) -> Arrays:
-    """Take a step and return what it left."""
-    found = {"loss": np.float64(float(net.step(batch, optimizer)))}
-    found |= {f"parameter {name}": value.copy() for name, value in net.parameters.items()}
-    return found | {f"state {n}": v.copy() for n, v in optimizer.state().items()}  # type: ignore[return-value]
 
 
 # Changes of a batch.
@@ -340,47 +299,16 @@ def split_in_two(bench: Bench) -> Texts:
     yield from bench.near(total, {n: v for n, v in bench.base.items() if n in total})
 
 
-def labels_counted(bench: Bench) -> Texts:
-    """Under "mean_vertices" only labelled vertices count, in parts of a batch as in all."""
-    batch, labels = bench.spec, bench.case.labels & bench.spec.forms.keys()
-    if not labels:
-        return
-    counted = int(np.any([batch.index(name) >= 0 for name in labels], axis=0).sum())
-    if not counted or len(batch.types) > 1:  # a type may pull it for something else
-        return
-    net = bench.network("mean_vertices")
-    factor = len(batch.graphs) / counted
-    want = {n: factor * v for n, v in bench.base.items() if n.startswith(("loss", "updated"))}
-    yield from bench.near(stepped(net, bench.batch), want)
-    dead = [with_dead_vertex(p, batch).graph for p in pieces(batch)]
-    yield from bench.near(stepped(net, graph_batch(replace(batch, graphs=tuple(dead)))), want)
-
-
 def relations_reordered(bench: Bench) -> Texts:
     """The names of relations and types are given in another order."""
     if bench.spec.types and not bench.spec.apart:
         yield from compare_moved(bench, pieces(bench.spec), ALL_RESULTS, backwards=True)
 
 
-def outputs_asked(bench: Bench) -> Texts:
-    """A step trains the same, whatever outputs it is asked for; sums may be in another order."""
-    plain = stepped(bench.first, bench.batch)
-    yield from bench.near(plain, {name: bench.base[name] for name in plain})
-    ends, other = [], bench.other()
-    for outputs in ((), bench.first.pushes):
-        net, optimizer = bench.network(), vrt.SGD(0.1, momentum=0.5, weight_decay=0.1)
-        for batch in (bench.batch, other):
-            net.step(batch, optimizer, outputs=outputs)
-        net.sync()
-        ends.append({f"parameter {n}": v.copy() for n, v in net.parameters.items()})
-    yield from bench.near(*ends)
-
-
 def as_plainly(bench: Bench) -> Texts:
     """The plainest way computes the same; where something is dropped, it is the same."""
     plain = PLAIN.compile(bench.case.make())
-    if bench.case.parameters is not None:
-        plain.parameters.update(bench.case.parameters)
+    plain.parameters.update(bench.case.parameters)
     yield from bench.near(run(plain, bench.batch, bench.d_pushes), bench.base)
     yield from bench.near(plain(bench.batch), bench.first(bench.batch))
 
@@ -425,33 +353,14 @@ def by_plan(bench: Bench) -> Texts:
     yield from bench.same(planned, plain)
 
 
-def resumed(bench: Bench) -> Texts:
-    """A network that is loaded goes on as the one that was saved."""
-    if not any(name.startswith("updated") for name in bench.base):
-        return  # nothing is trained: Adam has no moments, and takes no state without them
-    saved, optimizer = bench.network(), vrt.Adam(0.01)
-    for _ in range(int(bench.rng.integers(1, 3))):
-        train(saved, bench.other(), optimizer)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "saved"
-        vrt.save_checkpoint(path, saved, optimizer)
-        loaded, again = bench.network(), vrt.Adam(0.01)
-        found = vrt.load_checkpoint(path)
-    loaded.parameters.update(found.parameters)
-    again.load_state(found.optimizer_state)
-    yield from bench.same(train(loaded, bench.batch, again), train(saved, bench.batch, optimizer))
-
-
-EXACT = (repeated, in_second_network, after_other_batches, after_another_forward, by_plan, resumed)
+EXACT = (repeated, in_second_network, after_other_batches, after_another_forward, by_plan)
 RELATIONS = (
     graphs_permuted,
     vertices_renumbered,
     dead_vertex,
     unrelated_graphs,
     split_in_two,
-    labels_counted,
     relations_reordered,
-    outputs_asked,
     as_plainly,
     *EXACT,
 )

@@ -54,6 +54,7 @@ class Sketch:
         below: by slot or relation, the state of its children.
         every: relations of which all children may be read.
         parameters: of the network, by name; the function adds to them.
+        drops: dropout is not of nothing.
 
     Attributes:
         relation: whose children are read now; values of one relation meet.
@@ -67,11 +68,12 @@ class Sketch:
         below: Mapping[Slot, Mapping[str, int]],
         every: Sequence[str],
         parameters: dict[str, Shape],
+        drops: bool = False,
     ) -> None:
         self.rng, self.sizes, self.state, self.below = rng, list(sizes), state, below
         self.slots = [slot for slot in below if slot not in every]
         self.every, self.relation = every, every[0] if every else ""
-        self.parameters = parameters
+        self.parameters, self.drops = parameters, drops
         self.divided: dict[str, Shape] = {}  # into parts of a shape
         self.pulls: dict[str, PullForm] = {}
         self.nodes: list[FuzzNode] = []
