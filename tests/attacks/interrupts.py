@@ -1,6 +1,6 @@
 """Interrupt calls of a network at any instant: it is as before the call or as after it.
 
-    python -m tests.attacks.interrupts --count 5000 --seed 1 --jobs 2
+    python -m tests.attacks interrupts --count 5000 --seed 1 --jobs 2
 
 A case lets two networks of the same bits do the same calls, one of them interrupted: at the k-th
 event of Python that a tracer sees (a line, a call, a return), where the interpreter then raises
@@ -11,7 +11,6 @@ that call, and all that follows has to have its bits.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import random
 import signal
@@ -23,7 +22,7 @@ from typing import Any
 import numpy as np
 
 import vertexrt as vrt
-from tests.attacks.outcomes import FAILED, Cases, Tally, finish, run_in_children
+from tests.attacks.outcomes import FAILED, Cases, Tally, run_in_children
 from tests.attacks.small_function import CLASSES, HIDDEN, MARK, SLOTS, WORDS
 from tests.runs import Way
 from vertexrt.errors import DeviceError, VertexrtError
@@ -430,20 +429,3 @@ def attack(
     return run_in_children(
         make_cases, (seed, ways), count, jobs=jobs, chunk=max(250, count // (8 * jobs)), first=first
     )
-
-
-def main() -> int:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(prog="python -m tests.attacks.interrupts", description=__doc__)
-    parser.add_argument("--count", type=int, default=5000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--first", type=int, default=0, help="number of the first case")
-    parser.add_argument("--jobs", type=int, default=1, help="child processes at once")
-    options = parser.parse_args()
-    started = time.perf_counter()
-    tally = attack(options.count, options.seed, jobs=options.jobs, first=options.first)
-    return finish(tally, started)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

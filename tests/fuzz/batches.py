@@ -164,14 +164,19 @@ class BatchSpec:
 # Graphs.
 
 
-def draw_lists(rng: np.random.Generator, arity: int | None, most: int) -> ChildLists:
-    """Draw child lists of at most so many vertices; some slots are empty, in any order."""
+def draw_lists(
+    rng: np.random.Generator, arity: int | None, most: int, fan: int = MOST_CHILDREN
+) -> ChildLists:
+    """Draw child lists of at most so many vertices, or of a vertex with so many children.
+
+    Some slots are empty, in any order.
+    """
     size = int(rng.integers(1, most + 1))
     slots = arity or 5
     form = str(rng.choice(FORMS))
     if form == "fan" and arity is None and rng.random() < 0.3:
-        fewest, slots = min(most, MOST_CHILDREN), MOST_CHILDREN
-        size = int(rng.integers(fewest, MOST_CHILDREN + 1))
+        fewest, slots = min(most, fan), fan
+        size = int(rng.integers(fewest, fan + 1)) if fan == MOST_CHILDREN else fan + 1
     lists = [list(c) for c in _shape(rng, form, size, slots)]
     for children in lists:
         if len(children) < slots and rng.random() < 0.2:
@@ -268,16 +273,18 @@ def _typed(rng: np.random.Generator, network: NetworkSpec, lists: ChildLists) ->
 # Batches.
 
 
-def draw_batch(rng: np.random.Generator, network: NetworkSpec, most: int) -> BatchSpec:
+def draw_batch(
+    rng: np.random.Generator, network: NetworkSpec, most: int, fan: int = MOST_CHILDREN
+) -> BatchSpec:
     """Draw one to four graphs with what a network pulls.
 
     Args:
-        most: vertices of a graph.
+        most: vertices of a graph; fan: children of a vertex.
     """
 
     def graph() -> GraphSpec:
         if network.alone:
-            return GraphSpec(draw_lists(rng, network.types[""].arity, most), {})
+            return GraphSpec(draw_lists(rng, network.types[""].arity, most, fan), {})
         return _typed(rng, network, draw_lists(rng, None, most))
 
     graphs = [graph() for _ in range(int(rng.choice([1, 1, 2, 3])))]

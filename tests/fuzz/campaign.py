@@ -28,9 +28,17 @@ from tests.fuzz.calls import (
     draw_checks,
 )
 from tests.fuzz.function import NetworkSpec
-from tests.fuzz.generate import CARRIED, FUNCTION, MOST_NODES, OF_SEVERAL, draw_network
+from tests.fuzz.generate import (
+    CARRIED,
+    FUNCTION,
+    LENGTHS,
+    MOST_NODES,
+    OF_SEVERAL,
+    WIDE,
+    draw_network,
+)
 from tests.fuzz.shrink import Case, shrink
-from tests.fuzz.special import draw_linear, draw_wide
+from tests.fuzz.special import draw_linear
 from tests.fuzz.updates import PLAIN, Rule, draw_rule
 from tests.fuzz.ways import NamedWay, chosen, ways_of
 from tests.runs import ALL
@@ -156,15 +164,11 @@ def run_functions(seed: int, settings: Settings) -> Tally:
 
 
 def run_wide(seed: int, settings: Settings) -> Tally:
-    """Draw a network with a long vector, and run it in some ways."""
-    network, batch = draw_wide(np.random.default_rng([seed, 1024]))
-    batches, every = (batch, replace(batch, seed=batch.seed + 1)), tuple(network.pushes())
-    calls: tuple[Call, ...] = (
-        ("step", 0, every),
-        ("own", 1, every, False, 0.0),
-        ("train", 1, every, 0),
-    )
-    calls += (("back", 0, 3, 1.0, False, False),)
+    """Draw a small function with a long vector, table or list of children, and run it."""
+    rng = np.random.default_rng([seed, 1024])
+    network, fan = draw_network(rng, WIDE), int(rng.choice(LENGTHS))
+    batches = tuple(draw_batch(rng, network, 4, fan) for _ in range(2))
+    calls = draw_checks(rng, network, len(batches))
     ways = settings.turns(seed, settings.per, plain=True)
     return play(seed, settings, network, batches, [(PLAIN, calls)], ways)
 

@@ -30,8 +30,10 @@ BINARY = ("add", "add", "sub", "mul", "mul", "maximum", "minimum", "div")
 CONSTANTS = (0.0, 1.0, -1.0, 0.5, 2.0, -1.75)
 SMALL_SIZES = (1, 2, 3, 4, 5, 6, 7, 8)
 WIDE_SIZES = (4, 8, 12, 16, 20, 24, 32, 48, 64)
-LENGTHS = (31, 33, 63, 65, 127, 129, 255, 257, 511, 513)  # beside powers of two, for `draw_wide`
-LONG = (1023, 1024, 1025, 1200, 2047, 2049)
+# Lengths near the powers of two and the threads of a block: what is counted in blocks, tiles or
+# words goes wrong there.
+LENGTHS = (31, 33, 63, 65, 127, 129, 255, 257, 511, 513)
+LENGTHS += (1023, 1024, 1025, 1200, 2047, 2049)
 CARRIED = "memory"  # what a network with carried states pulls and pushes
 MOST_NODES = 45
 
@@ -47,6 +49,7 @@ class Style:
         labelled: how many have losses of labels alone.
         dropped: they may drop.
         carried: how many of those with types carry a state.
+        long: a vector, or what is counted, has one of `LENGTHS`.
     """
 
     types: Mapping[int, float]
@@ -55,8 +58,10 @@ class Style:
     labelled: float = 0.0
     dropped: bool = False
     carried: float = 0.0
+    long: bool = False
 
 
+WIDE = Style({0: 1.0}, 8, 0.0, 0.3, long=True)
 FUNCTION = Style({0: 0.7, 1: 0.15, 2: 0.1, 3: 0.05})
 OF_SEVERAL = Style({0: 0.15, 1: 0.1, 2: 0.35, 3: 0.2, 4: 0.1, 5: 0.1}, 24, 0.05, 0.4, False, 0.25)
 
@@ -69,6 +74,9 @@ def draw_network(rng: np.random.Generator, style: Style = FUNCTION) -> NetworkSp
 
     pool = WIDE_SIZES if drawn(style.wide) else SMALL_SIZES
     sizes = [int(n) for n in rng.choice(pool, int(rng.choice([1, 2, 2, 3])))]
+    counts = [2, 3, 4, 5, 6]
+    if style.long:
+        (sizes if drawn(0.6) else counts)[:2] = [int(rng.choice(LENGTHS))]
     count = int(rng.choice(list(style.types), p=list(style.types.values())))
     kinds = [f"t{k}" for k in range(count)] or [""]
     states: dict[str, dict[str, int]] = {}
@@ -85,7 +93,7 @@ def draw_network(rng: np.random.Generator, style: Style = FUNCTION) -> NetworkSp
     types = {}
     for kind in kinds:
         declared = _declared(rng, kind, states)
-        s = Sketch(rng, sizes, states[kind], *declared[:2], parameters, style.dropped)
+        s = Sketch(rng, sizes, states[kind], *declared[:2], parameters, style.dropped, counts)
         memory = states[kind]["s0"] == states[kinds[0]]["s0"] and (kind == kinds[0] or drawn(0.5))
         loss = ("labels" if labelled else "any") if kind in lossy else ""
         types[kind] = _draw(s, declared[2], nodes, loss, carries and memory)
@@ -329,7 +337,7 @@ def _labelled(s: Sketch) -> list[int]:
     """Return losses of labels alone: a vertex without any has no loss."""
     found = []
     for _ in range(s.pick((1, 1, 2))):
-        logits = s.matmul(s.some(), s.number(2, 7))
+        logits = s.matmul(s.some(), s.pick(s.counts))
         found.append(s.cross_entropy(logits, s.pull_index(s.length(logits))))
     return found
 
@@ -357,7 +365,7 @@ def _term(s: Sketch, x: int) -> int:
         return x
     c = s.rng.random()
     if c < 0.3 and len(s.shape(x)) == 1:
-        return s.cross_entropy(s.matmul(x, s.number(2, 6)) if s.chance(0.7) else x)
+        return s.cross_entropy(s.matmul(x, s.pick(s.counts)) if s.chance(0.7) else x)
     if c < 0.5:
         return s.error(x, 0.25)
     return s.reduce("sum", x if c < 0.85 else s.map("square", x))

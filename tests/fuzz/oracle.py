@@ -18,107 +18,24 @@ from tests.fuzz.bounded import Bounded, join
 from tests.fuzz.oracle_elementwise import *  # noqa: F403 - the names of vertexrt
 from tests.fuzz.oracle_functional import *  # noqa: F403
 from tests.fuzz.oracle_functional import concat, embed
-from tests.fuzz.tape import Operators, Shape, Value, lift, together
+from tests.fuzz.tape import Operators, Shape, Value, lift
 
 Operand = Any  # Value | Parameter | float
 
 
-class Matrix(Operators):
-    """What a parameter and a part of one have in common; `leaf` is the value."""
+class Parameter(Operators):
+    """A trained or frozen array; `leaf` is its value in the batch that is being evaluated."""
 
     leaf: Value
-    shape: Shape
-
-    def part(self, start: int, shape: Shape) -> Part:
-        """Return elements from one on."""
-        raise NotImplementedError
-
-    def __getitem__(self, key: Any) -> Any:
-        if len(self.shape) < 2:
-            return self.leaf[key]
-        if isinstance(key, Value):
-            return embed(self, key)
-        rows, *rest = self.shape
-        found = range(rows)[key]
-        each = int(np.prod(rest))
-        if isinstance(found, int):
-            return self.part(found * each, tuple(rest))
-        return self.part(found[0] * each, (len(found), *rest))
-
-    def reshape(self, *shape: int) -> Part:
-        """Return the same elements in another shape."""
-        return self.part(0, shape)
-
-    @property
-    def T(self) -> Transposed:
-        """The transpose, to multiply by."""
-        return Transposed(self)
-
-    def __matmul__(self, x: Operand) -> Value:
-        w, v = together(self, x)
-        matrix = w.number[0]
-
-        def vjp(g: Bounded) -> Sequence[Bounded]:
-            d_w = g.transposed @ v.number
-            return d_w.reshape(1, *w.shape), g @ matrix
-
-        product = v.number @ matrix.transposed
-        return Value(v.tape, product, (self.shape[0],), v.children, (w, v), vjp)
-
-
-class Parameter(Matrix):
-    """A trained or frozen array; `leaf` is its value in the batch that is being evaluated."""
 
     def __init__(self, shape: Shape, trainable: bool = True) -> None:
         self.shape = tuple(shape)
         self.trainable = trainable
 
-    def part(self, start: int, shape: Shape) -> Part:
-        """Return elements from one on."""
-        return Part(self, start, shape)
-
-
-class Part(Matrix):
-    """Elements of a parameter in another shape."""
-
-    def __init__(self, parameter: Parameter, start: int, shape: Shape) -> None:
-        self.parameter, self.start, self.shape = parameter, start, tuple(shape)
-
-    def part(self, start: int, shape: Shape) -> Part:
-        """Return elements from one on."""
-        return Part(self.parameter, self.start + start, shape)
-
-    @property
-    def leaf(self) -> Value:  # type: ignore[override]
-        """The elements of the parameter's value."""
-        whole = self.parameter.leaf
-        at = slice(self.start, self.start + int(np.prod(self.shape)))
-        number = whole.number.reshape(-1)[at].reshape(1, *self.shape)
-
-        def vjp(g: Bounded) -> Sequence[Bounded]:
-            total = Bounded(np.zeros(whole.number.value.size), np.zeros(whole.number.value.size))
-            flat = g.reshape(-1)
-            total.value[at], total.error[at] = flat.value, flat.error
-            return (total.reshape(*whole.number.shape),)
-
-        return Value(whole.tape, number, self.shape, None, (whole,), vjp)
-
-
-class Transposed:
-    """The transpose of a parameter."""
-
-    def __init__(self, parameter: Matrix) -> None:
-        self.parameter = parameter
-
-    def __matmul__(self, x: Operand) -> Value:
-        w, v = together(self.parameter, x)
-        matrix = w.number[0]
-
-        def vjp(g: Bounded) -> Sequence[Bounded]:
-            d_w = v.number.transposed @ g
-            return d_w.reshape(1, *w.shape), g @ matrix.transposed
-
-        return Value(v.tape, v.number @ matrix, (w.shape[1],), v.children, (w, v), vjp)
+    def __getitem__(self, key: Any) -> Any:
+        return (
+            embed(self, key) if isinstance(key, Value) and len(self.shape) > 1 else lift(self)[key]
+        )
 
 
 class VertexFunction:
@@ -262,7 +179,7 @@ def full(shape: Any, value: float) -> Value:
     return VertexFunction.at.constant(np.full((1, *_shape(shape)), value))
 
 
-def block_diagonal(weights: Matrix, x: Operand) -> Value:
+def block_diagonal(weights: Parameter, x: Operand) -> Value:
     """Multiply parts of a vector, each by a matrix of its own."""
     count, _, inner = weights.shape
     parts = [lift(x)[k * inner : (k + 1) * inner] for k in range(count)]

@@ -54,7 +54,7 @@ class Sketch:
         below: by slot or relation, the state of its children.
         every: relations of which all children may be read.
         parameters: of the network, by name; the function adds to them.
-        drops: dropout is not of nothing.
+        drops: dropout is not of nothing; counts: of rows of tables, and of classes.
 
     Attributes:
         relation: whose children are read now; values of one relation meet.
@@ -69,11 +69,13 @@ class Sketch:
         every: Sequence[str],
         parameters: dict[str, Shape],
         drops: bool = False,
+        counts: Sequence[int] = (2, 3, 4, 5, 6),
     ) -> None:
         self.rng, self.sizes, self.state, self.below = rng, list(sizes), state, below
         self.slots = [slot for slot in below if slot not in every]
         self.every, self.relation = every, every[0] if every else ""
         self.parameters, self.drops = parameters, drops
+        self.counts = counts
         self.divided: dict[str, Shape] = {}  # into parts of a shape
         self.pulls: dict[str, PullForm] = {}
         self.nodes: list[FuzzNode] = []
@@ -309,7 +311,7 @@ class Sketch:
         if not shape or self.chance(0.6):
             name = self.pull_name("e", PullForm(shape, edges=True))
             return self.emit("slot_edge", (), shape, PULLED, (name, slot))
-        table = self.parameter((self.number(2, 7), *shape))
+        table = self.parameter((self.pick(self.counts), *shape))
         bound = self.shape(table)[0]
         extra = self.pull_name("k", PullForm((), bound, True)), slot
         index = self.emit("slot_edge", (), (), float(bound), extra, "", True)
@@ -318,7 +320,7 @@ class Sketch:
     def embedding(self, length: int, edges: bool = False) -> int:
         """Look up a row of a table, which products may share."""
         tables = [s for s in self.parameters.values() if len(s) == 2 and s[1] == length]
-        rows = self.pick(tables)[0] if tables and self.chance(0.4) else self.number(2, 7)
+        rows = self.pick(tables)[0] if tables and self.chance(0.4) else self.pick(self.counts)
         return self.look_up((rows, length), edges)
 
     def look_up(self, shape: Shape, edges: bool = False) -> int:
