@@ -43,6 +43,8 @@ PLAN: list[tuple[str, Sequence[int], dict[str, Any]]] = [
     ("relations", range(300, 348, 12), {"device": "shim", **SMALL}),
     ("wide", range(14), {"per": 1}),
     ("wide", range(20, 23), {"device": "cpu", "per": 1}),
+    # Issue 52: on the persistent engine, columns from 1,024 on were never updated.
+    ("wide", (5,), {"device": "shim", "per": 1}),
     *(("sequences", range(k, k + 6), {"per": 10}) for k in range(0, 18, 6)),
     ("sequences", range(30, 35), {"dtype": "float32", "per": 10}),
     ("sequences", range(40, 45), {"device": "cpu", "per": 10}),
