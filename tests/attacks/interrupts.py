@@ -23,7 +23,7 @@ import numpy as np
 
 import vertexrt as vrt
 from tests.attacks.outcomes import FAILED, Cases, Tally, run_in_children
-from tests.attacks.small_function import CLASSES, HIDDEN, MARK, SLOTS, WORDS
+from tests.attacks.small_function import CLASSES, MARK, WORDS, Small
 from tests.runs import Way
 from vertexrt.errors import DeviceError, VertexrtError
 from vertexrt.native.load import load
@@ -145,23 +145,9 @@ class Events:
             watch(None, None)
 
 
-class Dropping(vrt.VertexFunction):
-    """A tree network with a table, two slots and dropout."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=len(SLOTS), state={"h": HIDDEN})
-        self.e = vrt.Parameter((WORDS, HIDDEN))
-        self.a = vrt.Parameter((HIDDEN, HIDDEN))
-        self.u = vrt.Parameter((HIDDEN, MARK))
-        self.v = vrt.Parameter((CLASSES, HIDDEN))
-
-    def forward(self) -> None:
-        below = sum(w * self.gather(k).h for k, w in enumerate(SLOTS))
-        x = vrt.embed(self.e, self.pull("word")) + self.u @ self.pull("mark", shape=(MARK,))
-        h = vrt.tanh(x + self.a @ below)
-        self.scatter(h=h)
-        out = self.push("out", self.v @ vrt.random.dropout(h, 0.25))
-        self.push("loss", vrt.losses.cross_entropy(out, self.pull("label")))
+def dropping() -> Small:
+    """Make a tree network with a table, two slots and dropout."""
+    return Small(dropped=0.25)
 
 
 def batch_of(draw: random.Random) -> vrt.GraphBatch:
@@ -173,6 +159,7 @@ def batch_of(draw: random.Random) -> vrt.GraphBatch:
         pulls = {
             "word": rng.integers(0, WORDS, size),
             "mark": rng.standard_normal((size, MARK)),
+            "gain": rng.standard_normal(size),
             "label": rng.integers(0, CLASSES, size),
         }
         graphs.append(vrt.InputGraph.from_children(lists, pulls))
@@ -202,7 +189,7 @@ class Side:
 
     def __post_init__(self) -> None:
         way = Way(dtype="float32", **{**WAYS, **OF_A_GPU}[self.way])
-        self.net = way.compile(Dropping(), seed=3)
+        self.net = way.compile(dropping(), seed=3)
         self.adam, self.own = vrt.Adam(0.01, clip_norm=5.0), Shrinking()
 
     def state(self) -> dict[str, Any]:
@@ -231,12 +218,12 @@ def step_by_own(side: Side) -> Any:
     return side.net.step(side.batches[0], side.own)
 
 
-def forward(side: Side) -> Any:
-    return side.net(side.batches[0], dropout=True)
+def forward(side: Side, dropout: bool = True) -> Any:
+    return side.net(side.batches[0], dropout=dropout)
 
 
-def submit(side: Side) -> Any:
-    return side.net(side.batches[0])
+def without_dropout(side: Side) -> Any:
+    return forward(side, False)
 
 
 def plan(side: Side) -> Any:
@@ -288,7 +275,7 @@ SCRIPTS: tuple[tuple[Call, ...], ...] = (
     (step, step),
     (step, step_by_own, step),
     (forward, step),
-    (submit, forward),
+    (without_dropout, forward),
     (plan, ask_plan, step, ask_plan),
     (Forward(0), Forward(1), Backward(0), Backward(1), optimizer_step, zero_grad),
     (Forward(0), step_by_own, Forward(1), Backward(1), optimizer_step),
