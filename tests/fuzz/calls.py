@@ -970,5 +970,6 @@ def draw_checks(rng: np.random.Generator, network: NetworkSpec, batches: int) ->
         if rng.random() < 0.6 or "loss" not in names:
             calls.append(("train", b, asked, b))
             calls += [("forward", b, asked, "")] if again else []
-            calls.append(("back", b, int(rng.integers(100)), 1.0, False, bool(rng.random() < 0.2)))
+            adds, sparse = bool(rng.random() < 0.3), bool(rng.random() < 0.2)
+            calls.append(("back", b, int(rng.integers(100)), 1.0, adds, sparse))
     return tuple(calls)
