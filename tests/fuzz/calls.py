@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
@@ -35,7 +35,7 @@ from tests.fuzz.compare import (
 from tests.fuzz.evaluate import OracleGradients, OracleRun, PulledRows
 from tests.fuzz.function import LABELLED, NetworkSpec, Shape, builder, source
 from tests.fuzz.generate import CARRIED
-from tests.fuzz.updates import CLIPS, NUMBERS, Rule, draw_groups
+from tests.fuzz.updates import CLIPS, NUMBERS, VALUE, Rule, draw_groups
 from tests.fuzz.ways import NamedWay
 from tests.planned import by_plan
 from vertexrt.errors import NoKernelError, NumericError, UsageError
@@ -356,63 +356,43 @@ class Player:
         A row that is looked up and has no gradient may be moved or not: whether a gradient comes
         is a matter of the program.
         """
-        trained = self.expected.trained
-        chosen = {
-            n: np.array(sorted(rows.get(n, ())), np.int64) if n in self.expected.tables else ...
-            for n in trained
-        }
-        values = {n: side.parameters[n][chosen[n]] for n in trained}
-        old = {
-            f"{slot}/{n}": side.moments.get(f"{slot}/{n}", np.zeros(self.start[n].shape))
-            for slot in side.optimizer.moment_names
-            for n in trained
-        }
-        before = {key: x[chosen[key.partition("/")[2]]] for key, x in old.items()}
+        trained, tables = self.expected.trained, self.expected.tables
+        old = {f"{VALUE}/{n}": side.parameters[n] for n in trained}
+        for slot in side.optimizer.moment_names:
+            for n in trained:
+                none = np.zeros(self.start[n].shape)
+                old[f"{slot}/{n}"] = side.moments.get(f"{slot}/{n}", none)
+        at = {n: np.array(sorted(rows[n]), np.int64) if n in tables else ... for n in trained}
+        before = {key: x[at[key.partition("/")[2]]] for key, x in old.items()}
         now = side.rule.rate(side.steps, side.metrics)
+        ratio = now / side.base if side.base else 1.0
         ends = []
-        for sign in (0.0, 1.0, -1.0):
+        for sign in (0.0, 1.0, -1.0):  # where gradients are off by their bounds
             moved = {
-                n: (g.value + sign * rounding(self.dtype) * (g.error + np.abs(g.value)))[chosen[n]]
+                n: (g.value + sign * rounding(self.dtype) * (g.error + np.abs(g.value)))[at[n]]
                 for n, g in gradients.items()
             }
-            ratio = now / side.base if side.base else 1.0
-            ends.append(side.rule.update(now, ratio, side.steps, values, moved, before))
+            ends.append(side.rule.update(now, ratio, side.steps, before, moved))
         state = side.optimizer.state()
-        for name in trained:
-            self._updated(side.net.parameters[name], side.parameters, name, name, chosen, gradients,
-                          [values[name], *(end[0][name] for end in ends)], now)  # fmt: skip
-        for key in before:
-            owner = key.partition("/")[2]
-            side.moments[key] = old[key]
-            self._updated(state[key], side.moments, key, owner, chosen, gradients,
-                          [before[key], *(end[1][key] for end in ends)], 0.0)  # fmt: skip
+        for key, want in old.items():
+            slot, _, name = key.partition("/")
+            got = np.array(side.net.parameters[name] if slot == VALUE else state[key])
+            here, first, (after, high, low) = got[at[name]], before[key], (e[key] for e in ends)
+            allowed = CLOSE[self.dtype] * (np.abs(after) + np.abs(first) + now) + 1e-300
+            allowed = allowed + np.abs(high - after) + np.abs(low - after)
+            g = gradients[name].value[at[name]]
+            comes = (g != 0.0).any(tuple(range(int(name in tables), g.ndim)), keepdims=True)
+            rests = (here == first) & ~comes
+            self.near(np.where(rests, after, here), after, allowed, f"updated {key}")
+            want = want.copy()
+            want[at[name]] = here
+            self.same(got, want, f"updated {key}, where nothing comes,")
+            if slot == VALUE:
+                side.parameters[name] = got
+            else:
+                side.moments[key] = got
         side.steps += 1
         side.version += 1
-
-    def _updated(
-        self,
-        got: Any,
-        into: dict[str, Array],
-        key: str,
-        owner: str,
-        chosen: Mapping[str, Any],
-        gradients: Mapping[str, Bounded],
-        ends: Sequence[Array],
-        now: float,
-    ) -> None:
-        """Compare an array with what it was, shall be, and shall be where gradients are off."""
-        got = np.array(got)
-        here, want = got[chosen[owner]], into[key].copy()
-        before, after, high, low = ends
-        allowed = CLOSE[self.dtype] * (np.abs(after) + np.abs(before) + now) + 1e-300
-        allowed = allowed + np.abs(high - after) + np.abs(low - after)
-        g = gradients[owner].value[chosen[owner]]
-        rests = (here == before) & ~_somewhere(g, owner in self.expected.tables)
-        what = f"updated {key}" if key == owner else f"moment {key}"
-        self.near(np.where(rests, after, here), after, allowed, what)
-        want[chosen[owner]] = here
-        self.same(got, want, f"{what}, where nothing comes,")
-        into[key] = got
 
     def stepped(
         self, side: Side, b: int, found: Any, of: OracleRun, asked: Sequence[str], chosen: Any = ...
@@ -627,7 +607,8 @@ class Player:
             raise Difference("an update without gradients was not refused")
         assert side.gradients is not None
         side.optimizer.step(side.net)
-        self.updated(side, side.gradients, side.rows)
+        rows = {n: side.rows.get(n, set()) for n in self.expected.tables}
+        self.updated(side, side.gradients, rows)
 
     def do_refused(self, number: int, amount: float) -> None:
         """A gradient that is not finite changes nothing."""
@@ -846,110 +827,105 @@ class Player:
                 self.close(got, want[name], f"module's gradient of {name}", True)
 
 
-def _somewhere(g: Array, by_row: bool) -> Any:
-    """Tell of each element whether its row, or the array, has a gradient."""
-    axes = tuple(range(1 if by_row else 0, g.ndim))
-    return (g != 0.0).any(axes, keepdims=True)
-
-
 # Drawn.
 
-# How often each call is drawn, relative to the others.
-WEIGHTS = {
-    "step": 4.0,
-    "other": 0.7,
-    "forward": 1.0,
-    "plan": 0.3,
-    "replan": 0.3,
-    "train": 1.5,
-    "back": 2.0,
-    "drop": 0.2,
-    "add": 0.6,
-    "zero": 0.7,
-    "update": 1.0,
-    "rate": 0.2,
-    "write": 0.5,
-    "average": 0.6,
-    "inside": 0.4,
-    "own": 0.4,
-    "interrupt": 0.4,
-    "reload": 0.4,
-    "resume": 0.3,
-    "refused": 0.2,
-    "option": 0.3,
-    "regroup": 0.3,
+
+@dataclass
+class Draft:
+    """Draws what calls are made with.
+
+    Attributes:
+        asks: of which pushes; more of them would compile for longer.
+        passes: how many have been recorded.
+    """
+
+    rng: np.random.Generator
+    batches: int
+    asks: Sequence[tuple[str, ...]]
+    passes: int = 0
+
+    def chance(self, p: float) -> bool:
+        """Draw a truth with probability p."""
+        return bool(self.rng.random() < p)
+
+    def below(self, end: int) -> int:
+        """Draw a number."""
+        return int(self.rng.integers(max(end, 1)))
+
+    def pick(self, *items: Any) -> Any:
+        """Draw one of several."""
+        return items[self.below(len(items))]
+
+    @property
+    def b(self) -> int:
+        """Draw the number of a batch."""
+        return self.below(self.batches)
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """Draw pushes, or none."""
+        return self.pick(*self.asks) if self.chance(0.5) else ()
+
+    def train(self) -> Call:
+        """Draw a pass, which has the next number."""
+        self.passes += 1
+        return self.b, self.pick(*self.asks), self.passes - 1
+
+
+# How often each call is drawn, relative to the others, and what it is made with.
+CALLS: dict[str, tuple[float, Callable[[Draft], Call]]] = {
+    "step": (4.0, lambda d: (d.b, d.asked, d.chance(0.2), d.pick(0, 0, 0, 0, 0, 1))),
+    "forward": (1.0, lambda d: (d.b, d.pick(*d.asks), d.pick("", "plan", "another", "device"))),
+    "plan": (0.3, lambda d: (d.b, 0)),
+    "replan": (0.3, lambda d: (0,)),
+    "train": (1.5, Draft.train),
+    "back": (
+        2.0,
+        lambda d: (
+            *(d.below(d.passes), d.below(100) if d.chance(0.5) else None, d.pick(1.0, 0.5)),
+            *(d.chance(0.8), d.chance(0.3)),
+        ),
+    ),
+    "drop": (0.2, lambda d: (d.below(d.passes),)),
+    "add": (0.6, lambda d: (d.below(20), d.pick(0.5, -1.0))),
+    "zero": (0.7, lambda d: ()),
+    "update": (1.0, lambda d: ()),
+    "rate": (0.2, lambda d: (d.pick(0.125, 0.02, 0.5), d.pick(1.0, 0.5, 2.0))),
+    "write": (0.5, lambda d: (d.below(100), d.pick("all", "one", "several"))),
+    "average": (0.6, lambda d: ()),
+    "inside": (0.4, lambda d: (d.b,)),
+    "own": (0.4, lambda d: (d.b, d.asked, d.chance(0.3))),
+    "interrupt": (0.4, lambda d: (d.b, 1 + d.below(150))),
+    "reload": (0.4, lambda d: ()),
+    "resume": (0.3, lambda d: (d.b,)),
+    "refused": (0.2, lambda d: (d.below(20), d.pick(np.inf, -np.inf))),
+    "option": (0.3, lambda d: (d.below(100),)),
+    "regroup": (0.3, lambda d: (d.below(100),)),
+    "carried": (3.0, lambda d: (d.b, d.chance(0.5))),
+    "module": (1.0, lambda d: (d.b, d.below(100), 0.125)),
 }
 # Where updates are the subject.
-OF_UPDATES = {**WEIGHTS, "step": 6.0, "rate": 3.0, "option": 1.0, "regroup": 1.0, "refused": 1.0}
-CARRIED_WEIGHT, MODULE_WEIGHT = 3.0, 1.0
+OF_UPDATES = {"step": 6.0, "rate": 3.0, "option": 1.0, "regroup": 1.0, "refused": 1.0}
 OF_BATCHES = ("step", "own", "interrupt", "forward", "plan", "train", "inside", "resume")
 OF_BATCHES += ("carried", "module")  # begin with its number
 
 
 def draw_calls(
-    rng: np.random.Generator, network: NetworkSpec, batches: int, weights: Mapping[str, float]
+    rng: np.random.Generator, network: NetworkSpec, batches: int, device: str, updates: bool = False
 ) -> tuple[Call, ...]:
-    """Draw 3 to 12 calls."""
+    """Draw 3 to 12 calls.
+
+    Args:
+        updates: they are the subject.
+    """
     names = network.pushes()
-    # More of them would compile for longer.
-    asks = [tuple(names), tuple(names[:1]), tuple(names[1:] or names)]
-    passes = 0
-
-    def chance(p: float) -> bool:
-        return bool(rng.random() < p)
-
-    def below(end: int) -> int:
-        return int(rng.integers(max(end, 1)))
-
-    def draw(kind: str) -> Call:
-        nonlocal passes
-        b, asked = below(batches), asks[below(3)]
-        match kind:
-            case "step":
-                return kind, b, asked if chance(0.5) else (), chance(0.2)
-            case "other":
-                return "step", b, (), False, 1
-            case "forward":
-                return kind, b, asked, ("", "plan", "another", "device")[below(4)]
-            case "train":
-                passes += 1
-                return kind, b, asked if chance(0.5) else asks[0], passes - 1
-            case "back":
-                seed = None if chance(0.5) else below(100)
-                factor = (1.0, 0.5)[below(2)]
-                return kind, below(passes), seed, factor, chance(0.8), chance(0.3)
-            case "drop":
-                return kind, below(passes)
-            case "plan":
-                return kind, b, 0
-            case "replan":
-                return kind, 0
-            case "add":
-                return kind, below(20), (0.5, -1.0)[below(2)]
-            case "refused":
-                return kind, below(20), (np.inf, -np.inf)[below(2)]
-            case "rate":
-                return kind, (0.125, 0.02, 0.5)[below(3)], (1.0, 0.5, 2.0)[below(3)]
-            case "option" | "regroup":
-                return kind, below(100)
-            case "write":
-                return kind, below(100), ("all", "one", "several")[below(3)]
-            case "own":
-                return kind, b, asked if chance(0.5) else (), chance(0.3)
-            case "interrupt":
-                return kind, b, 1 + below(150)
-            case "carried":
-                return kind, b, chance(0.5)
-            case "module":
-                return kind, b, below(100), 0.125
-            case "inside" | "resume":
-                return kind, b
-            case _:
-                return (kind,)
-
+    draft = Draft(rng, batches, [tuple(names), tuple(names[:1]), tuple(names[1:] or names)])
+    left_out = {"module": device == "reference" or updates, "carried": CARRIED not in names}
+    weights = {kind: weight for kind, (weight, _) in CALLS.items() if not left_out.get(kind)}
+    weights |= OF_UPDATES if updates else {}
     share = np.array(list(weights.values())) / sum(weights.values())
     kinds = rng.choice(list(weights), int(rng.integers(3, 13)), p=share)
-    return tuple(draw(str(kind)) for kind in kinds)
+    return tuple((str(kind), *CALLS[str(kind)][1](draft)) for kind in kinds)
 
 
 def draw_checks(rng: np.random.Generator, network: NetworkSpec, batches: int) -> tuple[Call, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
@@ -17,19 +17,9 @@ from functools import partial
 import numpy as np
 
 from tests.fuzz.batches import BatchSpec, draw_batch
-from tests.fuzz.calls import (
-    CARRIED_WEIGHT,
-    MODULE_WEIGHT,
-    OF_UPDATES,
-    WEIGHTS,
-    Call,
-    Player,
-    draw_calls,
-    draw_checks,
-)
+from tests.fuzz.calls import Call, Player, draw_calls, draw_checks
 from tests.fuzz.function import NetworkSpec
 from tests.fuzz.generate import (
-    CARRIED,
     FUNCTION,
     LENGTHS,
     MOST_NODES,
@@ -177,18 +167,13 @@ def run_sequences(seed: int, settings: Settings) -> Tally:
     """Draw a network of several types, and play sequences of calls on it in one way."""
     rng = np.random.default_rng([seed, 2])
     network = draw_network(rng, replace(OF_SEVERAL, nodes=min(settings.nodes, OF_SEVERAL.nodes)))
-    weights = dict(WEIGHTS)
-    if CARRIED in network.pushes():
-        weights["carried"] = CARRIED_WEIGHT
-    if settings.device != "reference":
-        weights["module"] = MODULE_WEIGHT
-    return _in_one_way(seed, settings, rng, network, weights, False)
+    return _in_one_way(seed, settings, rng, network)
 
 
 def run_optimizers(seed: int, settings: Settings) -> Tally:
     """Play sequences on a network whose gradients are what it pulls: every optimizer in turn."""
     rng = np.random.default_rng([seed, 7])
-    return _in_one_way(seed, settings, rng, draw_linear(), OF_UPDATES, True)
+    return _in_one_way(seed, settings, rng, draw_linear(), updates=True)
 
 
 def _in_one_way(
@@ -196,15 +181,14 @@ def _in_one_way(
     settings: Settings,
     rng: np.random.Generator,
     network: NetworkSpec,
-    weights: Mapping[str, float],
-    whole: bool,
+    updates: bool = False,
 ) -> Tally:
     batches = tuple(draw_batch(rng, network, settings.most) for _ in range(BATCHES))
     names = [name for p, name in network.names().items() if p not in network.frozen]
     sequences = [
         (
-            draw_rule(rng, k % len(OPTIMIZERS), whole, names),
-            draw_calls(rng, network, BATCHES, weights),
+            draw_rule(rng, k % len(OPTIMIZERS), updates, names),
+            draw_calls(rng, network, BATCHES, settings.device, updates),
         )
         for k in range(seed, seed + settings.per)
     ]

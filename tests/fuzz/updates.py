@@ -19,6 +19,7 @@ NUMBERS: dict[str, tuple[Any, ...]] = {
     "eps": (1e-10, 1e-8, 1e-3),
     "alpha": (0.99, 0.9, 0.0),
 }
+VALUE = "value"  # as which parameters are kept beside moments
 CLIPS = ("weight_decay", "clip_norm", "clip_value")
 # How PyTorch calls what is kept of an element.
 KEPT = {"velocity": "momentum_buffer", "sum": "sum", "square": "square_avg"}
@@ -112,14 +113,14 @@ class Rule:
         now: float,
         ratio: float,
         steps: int,
-        values: Mapping[str, Array],
+        kept: Mapping[str, Array],
         gradients: Mapping[str, Array],
-        moments: Mapping[str, Array],
-    ) -> tuple[dict[str, Array], dict[str, Array]]:
-        """Return parameters and moments after a step; of tables, the rows that are looked up.
+    ) -> dict[str, Array]:
+        """Return values and moments after a step.
 
         Args:
             now: the rate; ratio: over the one that the groups were given with.
+            kept: by "value/NAME" and "MOMENT/NAME"; of tables, the rows that are looked up.
         """
         moving = {n: g for n, g in gradients.items() if not self.of(n).get("frozen")}
         bound = self.options.get("clip_value") or np.inf
@@ -128,30 +129,30 @@ class Rule:
         most = self.options.get("clip_norm") or np.inf
         factor = 1.0 if norm <= most else most / norm
         if self == PLAIN:
-            return {n: x - now * moving[n] if n in moving else x for n, x in values.items()}, {}
+            return {f"{VALUE}/{n}": kept[f"{VALUE}/{n}"] - now * g for n, g in moving.items()}
         import torch  # as above
+
+        def tensor(array: Any) -> Any:
+            return torch.tensor(np.asarray(array, np.float64))
 
         own_options = {n: self.options[n] for n in NUMBERS if n in self.options}
         make = lion if self.name == "Lion" else getattr(torch.optim, self.name)
-        new, kept = dict(values), dict(moments)
+        found = dict(kept)
         for name, g in moving.items():
             own = self.of(name)
-            p = torch.tensor(np.asarray(values[name], np.float64), requires_grad=True)
+            p = tensor(kept[f"{VALUE}/{name}"]).requires_grad_()
             decay = own.get("weight_decay", self.options["weight_decay"])
             rate = own["lr"] * ratio if "lr" in own else now
             theirs = make([p], lr=rate, weight_decay=decay, **own_options)
-            mine = [key for key in moments if key.partition("/")[2] == name]
-            state = {
-                KEPT[key.partition("/")[0]]: torch.tensor(np.asarray(moments[key], np.float64))
-                for key in mine
-            }
-            theirs.state[p] = {"step": torch.tensor(float(steps)), **state}
-            p.grad = torch.tensor(g * factor)
+            mine = {f"{slot}/{name}": called for slot, called in KEPT.items()}
+            mine = {key: called for key, called in mine.items() if key in kept}
+            theirs.state[p] = {called: tensor(kept[key]) for key, called in mine.items()}
+            theirs.state[p]["step"] = torch.tensor(float(steps))
+            p.grad = tensor(g * factor)
             theirs.step()
-            new[name] = p.detach().numpy()
-            for key in mine:
-                kept[key] = theirs.state[p][KEPT[key.partition("/")[0]]].numpy()
-        return new, kept
+            found[f"{VALUE}/{name}"] = p.detach().numpy()
+            found |= {key: theirs.state[p][called].numpy() for key, called in mine.items()}
+        return found
 
 
 PLAIN = Rule("SGD", {"lr": 1.0, "momentum": 0.0, "weight_decay": 0.0})
