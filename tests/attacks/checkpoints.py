@@ -11,9 +11,7 @@ folder are changed, and the command line continues or evaluates the run.
 
 from __future__ import annotations
 
-import contextlib
 import copy
-import io
 import json
 import os
 import shutil
@@ -30,7 +28,6 @@ from tests.attacks.outcomes import FAILED, Cases, Tally, run_in_children
 from vertexrt import models
 from vertexrt.api.checkpoint import FORMAT, VERSION, read_tensors, read_texts, write_tensors
 from vertexrt.cli import session as run_state
-from vertexrt.cli.main import main as command_line
 from vertexrt.cli.session import RunSession, make_optimizer, open_session
 from vertexrt.errors import VertexrtError
 
@@ -56,14 +53,6 @@ def prepare(folder: Path) -> Path:
     words = ["train", "tree-lstm", "--data", str(data), "--out", str(run), "--epochs", "2", *SMALL]
     in_process([*words, "--optimizer", "adam"])
     return run
-
-
-def _command(words: list[str]) -> tuple[int, str]:
-    """Run the command line in this process; return exit code and what it said on stderr."""
-    err = io.StringIO()
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
-        code = command_line(words)
-    return code, err.getvalue()
 
 
 class Parts:
@@ -298,7 +287,7 @@ def attack_folder(rng: Rng, run: Path, out: Path) -> str:
         ["train", "tree-lstm", "--out", str(out), *SMALL, "--epochs", "1"],
         ["eval", str(out)],
     )[int(rng.integers(3))]
-    code, text = _command(words)
+    code, text = in_process(words, must=False)
     if secret.read_bytes() != b"precious":
         return f"{FAILED}: {words} wrote through a link at {target.name}"
     if code == 0:

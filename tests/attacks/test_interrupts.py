@@ -1,4 +1,4 @@
-"""Some interrupted calls; `python -m tests.attacks.interrupts` runs any number."""
+"""Some interrupted calls; `python -m tests.attacks interrupts` runs any number."""
 
 import gc
 import random

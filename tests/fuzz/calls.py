@@ -43,7 +43,7 @@ from vertexrt.errors import NoKernelError, NumericError, UsageError
 Call = tuple[Any, ...]
 Bounds = dict[str, Bounded]
 PARAMETERS = 7  # seed of the parameters of every network
-DECAY = 0.5  # of averages
+DECAY = 0.75  # of averages
 CLOSE = {"float64": 1e-12, "float32": 1e-5}  # of an update, relative to what it adds up
 PACKAGE = str(Path(vrt.__file__).parent)
 
