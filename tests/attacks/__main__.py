@@ -35,7 +35,7 @@ def main() -> int:
     p.add_argument("what", choices=COUNTS)
     p.add_argument("--count", type=int, help=f"cases (default: {COUNTS})")
     p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--first", type=int, default=0, help="number of the first case")
+    p.add_argument("--first", type=int, help="number of the first case")
     for name, told in OPTIONS.items():
         p.add_argument(f"--{name}", type=str if name == "device" else int, help=told)
     given = {name: x for name, x in vars(p.parse_args()).items() if x is not None}
