@@ -313,7 +313,7 @@ def draw_batch(
     if same:
         graphs[-1] = graphs[0]
     batch = BatchSpec(tuple(graphs), forms, int(rng.integers(1 << 30)))
-    return replace(batch.fit(network), apart=bool(rng.random() < 0.3))
+    return replace(batch.fit(network), apart=bool(rng.random() < (0.3 if network.alone else 0.7)))
 
 
 def draw_numbers(

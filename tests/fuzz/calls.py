@@ -901,7 +901,7 @@ CALLS: dict[str, tuple[float, Callable[[Draft], Call]]] = {
     "refused": (0.2, lambda d: (d.below(20), d.pick(np.inf, -np.inf))),
     "option": (0.3, lambda d: (d.below(100),)),
     "regroup": (0.3, lambda d: (d.below(100),)),
-    "carried": (3.0, lambda d: (d.b, d.chance(0.5))),
+    "carried": (9.0, lambda d: (d.b, d.chance(0.5))),
     "module": (1.0, lambda d: (d.b, d.below(100), 0.125)),
 }
 # Where updates are the subject.
