@@ -28,7 +28,6 @@ from tests.backend.test_models import CASES
 from tests.functions import FUNCTIONS
 from tests.fuzz.batches import graph_batch
 from tests.fuzz.campaign import drawn
-from tests.fuzz.compare import network_of
 from tests.fuzz.function import builder, source
 from tests.paper_device import PaperDevice
 from tests.runs import Way, cotangents
@@ -149,8 +148,8 @@ def cases(count: int) -> Iterator[tuple[str, Make, Sequence[vrt.GraphBatch]]]:
         yield f"function {name}", make, [with_pulls([chain, chain[:1]] if arity == 1 else [tree])]
     for seed in range(count):
         spec, batches = drawn(seed, VERTICES)
-        build, given = builder(source(spec)), [graph_batch(each) for each in batches]
-        yield f"random {seed}", partial(network_of, build, given[0]), given
+        given = [graph_batch(each) for each in batches]
+        yield f"random {seed}", partial(builder(source(spec)), vrt), given
 
 
 def replay(make: Make, batches: Sequence[vrt.GraphBatch]) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Hostile batches: each ends with the right result or an error of vertexrt, whatever it is made of.
 
-    python -m tests.attacks.batches --count 1000000 --seed 1
+    python -m tests.attacks batches --count 1000000 --seed 1
 
 A case draws a small batch and does one thing to it: before it is built, to the arrays and objects
 it is built of; while, by another way to build it; after, through references that were kept,
@@ -10,7 +10,6 @@ evaluated, and compared with what the same network computes of a plain batch of 
 
 from __future__ import annotations
 
-import argparse
 import collections
 import contextlib
 import copy
@@ -19,7 +18,6 @@ import gc
 import os
 import pickle
 import random
-import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
@@ -30,7 +28,7 @@ import numpy as np
 
 import vertexrt as vrt
 from tests.attacks.hostile_arrays import CHANGES, change, scribble, snapshot
-from tests.attacks.outcomes import FAILED, Cases, Tally, finish, run_in_children
+from tests.attacks.outcomes import FAILED, Cases, Tally, run_in_children
 from tests.attacks.small_function import (
     CLASSES,
     FIELDS,
@@ -471,27 +469,9 @@ def make_cases(device: str, seed: int) -> Cases:
     return lambda number: run_case(networks, seed, number)
 
 
-def attack(count: int, seed: int, device: str, jobs: int = 1, first: int = 0) -> Tally:
+def attack(count: int, seed: int, device: str = "cpu", jobs: int = 1, first: int = 0) -> Tally:
     """Run cases first..first+count-1 in child processes."""
     # Memory that was not written to is not zero by chance.
     os.environ.setdefault("MALLOC_PERTURB_", "165")
     chunk = max(1000, min(50_000, count // max(jobs, 1)))
     return run_in_children(make_cases, (device, seed), count, jobs=jobs, chunk=chunk, first=first)
-
-
-def main() -> int:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(prog="python -m tests.attacks.batches", description=__doc__)
-    parser.add_argument("--count", type=int, default=100_000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--first", type=int, default=0, help="number of the first case")
-    parser.add_argument("--device", choices=("cpu", "reference"), default="cpu")
-    parser.add_argument("--jobs", type=int, default=1, help="child processes at once")
-    options = parser.parse_args()
-    started = time.perf_counter()
-    tally = attack(options.count, options.seed, options.device, options.jobs, options.first)
-    return finish(tally, started)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,6 +1,6 @@
 """Damage files of the cache and look whether anything but a new compilation follows.
 
-    python -m tests.attacks.cache --count 1000 --seed 0 --trainings 5
+    python -m tests.attacks cache --count 1000 --seed 0 --trainings 5
 
 A case damages an entry of a few small functions and calls them in a forked process, which has
 loaded none of them before: results have to be right, nothing may be said, and the entry has to be
@@ -10,7 +10,6 @@ is damaged in all ways at once; its parameters have to have the same bits as wit
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 import random
@@ -18,11 +17,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.attacks.outcomes import FAILED, Tally
+
 FUNCTIONS = 6
+MADE_AGAIN = "made again"
 
 SOURCE = """
 from vertexrt.native.compiled import compiled
@@ -128,8 +129,8 @@ def in_a_child(said: Path) -> int:
     return os.waitpid(child, 0)[1]
 
 
-def cases(root: Path, count: int, draw: random.Random) -> Counter[str]:
-    """Run cases of one damaged entry each; count what was wrong by kind of damage."""
+def cases(root: Path, count: int, draw: random.Random, tally: Tally) -> None:
+    """Run cases of one damaged entry each."""
     from vertexrt.cache.entries import decode
     from vertexrt.native import wrapper
     from vertexrt.native.load import KIND, machine
@@ -138,12 +139,11 @@ def cases(root: Path, count: int, draw: random.Random) -> Counter[str]:
     wrapper.imports()
     os.environ["VERTEXRT_CACHE"] = str(root)
     said = root.parent / "said"
-    wrong: Counter[str] = Counter()
     if in_a_child(said):
         raise SystemExit(f"the functions fail without damage:\n{said.read_text()}")
     names = sorted(path.name for path in (root / KIND).iterdir())
     assert len(names) == FUNCTIONS, names
-    for _ in range(count):
+    for number in range(count):
         damage, name = draw.choice(list(DAMAGES)), draw.choice(names)
         DAMAGES[damage](root / KIND / name, draw)
         status = in_a_child(said)
@@ -153,10 +153,9 @@ def cases(root: Path, count: int, draw: random.Random) -> Counter[str]:
             for p in (root / KIND).iterdir()
             if p.is_file() and decode(p.name, p.read_bytes())
         ]
-        if status or text or sorted(whole) != names:
-            wrong[damage] += 1
-            print(f"{damage} of {name[:8]}: status {status}, {len(whole)} whole\n{text}")
-    return wrong
+        wrong = bool(status or text) or sorted(whole) != names
+        told = f"{FAILED}: {name[:8]}: status {status}, {len(whole)} whole\n{text}"
+        tally.add(number, damage, told if wrong else MADE_AGAIN)
 
 
 def train() -> None:
@@ -195,18 +194,17 @@ def one_training(root: Path | None) -> tuple[int, list[str], str]:
         root: cache folder; that of this process if it is None.
     """
     environ = dict(os.environ) | ({} if root is None else {"VERTEXRT_CACHE": str(root)})
-    command = [sys.executable, "-m", "tests.attacks.cache", "--train"]
+    command = [sys.executable, "-m", "tests.attacks.cache"]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout.split(), done.stderr
 
 
-def trainings(root: Path, count: int, draw: random.Random) -> int:
-    """Train on damaged caches; return how many ended otherwise than without damage."""
+def train_on_damaged(root: Path, count: int, draw: random.Random, tally: Tally) -> None:
+    """Train on damaged caches, and without damage; compare."""
     whole = root.with_name("whole")
     status, (expected, *_), said = one_training(whole)
     assert status == 0, said
-    wrong = 0
-    for _ in range(count):
+    for number in range(count):
         shutil.rmtree(root, ignore_errors=True)
         shutil.copytree(whole, root)
         files = [path for path in root.rglob("*") if path.is_file()]
@@ -214,34 +212,20 @@ def trainings(root: Path, count: int, draw: random.Random) -> int:
             if path.is_file():
                 DAMAGES[draw.choice([name for name in DAMAGES if name != "swap"])](path, draw)
         status, printed, said = one_training(root)
-        if status or said or printed[:1] != [expected]:
-            wrong += 1
-            print(f"training: status {status}, {printed[:1]} for {expected}\n{said}")
-    return wrong
+        wrong = status or said or printed[:1] != [expected]
+        told = f"{FAILED}: status {status}, {printed[:1]} for {expected}\n{said}"
+        tally.add(number, "training", told if wrong else MADE_AGAIN)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=1000, help="cases of one damaged entry")
-    parser.add_argument("--trainings", type=int, default=3, help="processes that train")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--train", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.train:
-        train()
-        return 0
-    draw = random.Random(options.seed)
+def attack(count: int, seed: int, trainings: int = 3) -> Tally:
+    """Damage entries one at a time, then a part of a cache for each training."""
+    draw, tally = random.Random(seed), Tally()
     with tempfile.TemporaryDirectory() as name:
-        wrong = cases(Path(name, "cases"), options.count, draw)
-        bad = (
-            trainings(Path(name, "trainings"), options.trainings, draw) if options.trainings else 0
-        )
-    print(
-        f"cache: {options.count} damaged entries, {wrong.total()} wrong; "
-        f"{options.trainings} trainings on damaged caches, {bad} wrong (seed {options.seed})"
-    )
-    return 1 if wrong or bad else 0
+        cases(Path(name, "cases"), count, draw, tally)
+        if trainings:
+            train_on_damaged(Path(name, "trainings"), trainings, draw, tally)
+    return tally
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    train()  # in a process of its own

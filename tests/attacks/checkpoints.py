@@ -1,6 +1,6 @@
 """Load mutated and hostile checkpoints and run folders.
 
-    python -m tests.attacks.checkpoints --count 100000 --seed 1
+    python -m tests.attacks checkpoints --count 100000 --seed 1
 
 Three attacks. `bytes`: a checkpoint with bits, bytes or pieces changed must be refused, or be the
 same. `parts`: metadata and tensors are changed and signed with a checksum that is right, so that
@@ -11,30 +11,24 @@ folder are changed, and the command line continues or evaluates the run.
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import copy
-import io
 import json
 import os
 import shutil
 import struct
-import sys
 import tempfile
-import time
 import traceback
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tests.attacks.outcomes import FAILED, Cases, finish, run_in_children
+from tests.attacks.forked import in_process, write_trees
+from tests.attacks.outcomes import FAILED, Cases, Tally, run_in_children
 from vertexrt import models
 from vertexrt.api.checkpoint import FORMAT, VERSION, read_tensors, read_texts, write_tensors
 from vertexrt.cli import session as run_state
-from vertexrt.cli.main import main as command_line
 from vertexrt.cli.session import RunSession, make_optimizer, open_session
-from vertexrt.data.treebank import generate_treebank
 from vertexrt.errors import VertexrtError
 
 SMALL = ("--hidden", "4", "--embed", "3", "--batch-size", "8", "--device", "reference", "--quiet")
@@ -55,24 +49,10 @@ VALUES: tuple[Any, ...] = (
 
 def prepare(folder: Path) -> Path:
     """Train the run that is attacked; return its folder."""
-    data = folder / "trees"
-    data.mkdir()
-    for split, text in generate_treebank(0).items():
-        (data / f"{split}.txt").write_text("".join(text.splitlines(True)[: SIZES[split]]))
-    run = folder / "run"
+    data, run = write_trees(folder / "trees", SIZES), folder / "run"
     words = ["train", "tree-lstm", "--data", str(data), "--out", str(run), "--epochs", "2", *SMALL]
-    code, text = _command([*words, "--optimizer", "adam"])
-    if code:
-        raise RuntimeError(text)
+    in_process([*words, "--optimizer", "adam"])
     return run
-
-
-def _command(words: list[str]) -> tuple[int, str]:
-    """Run the command line in this process; return exit code and what it said on stderr."""
-    err = io.StringIO()
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
-        code = command_line(words)
-    return code, err.getvalue()
 
 
 class Parts:
@@ -307,7 +287,7 @@ def attack_folder(rng: Rng, run: Path, out: Path) -> str:
         ["train", "tree-lstm", "--out", str(out), *SMALL, "--epochs", "1"],
         ["eval", str(out)],
     )[int(rng.integers(3))]
-    code, text = _command(words)
+    code, text = in_process(words, must=False)
     if secret.read_bytes() != b"precious":
         return f"{FAILED}: {words} wrote through a link at {target.name}"
     if code == 0:
@@ -320,26 +300,8 @@ def attack_folder(rng: Rng, run: Path, out: Path) -> str:
     return REFUSED
 
 
-def attack(count: int, seed: int, *, first: int = 0, jobs: int = 1) -> Any:
+def attack(count: int, seed: int, first: int = 0, jobs: int = 1) -> Tally:
     """Run cases first..first+count-1; return their tally."""
     with tempfile.TemporaryDirectory(prefix="vertexrt-run-") as folder:
         run = prepare(Path(folder))
         return run_in_children(make, (str(run), seed), count, jobs=jobs, first=first)
-
-
-def main() -> int:
-    """Read the command line and run the attack."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--count", type=int, default=20_000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--first", type=int, default=0, help="number of the first case")
-    parser.add_argument("--jobs", type=int, default=1, help="processes at once")
-    given = parser.parse_args()
-    started = time.perf_counter()
-    return finish(attack(given.count, given.seed, first=given.first, jobs=given.jobs), started)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

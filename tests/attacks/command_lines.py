@@ -1,6 +1,6 @@
 """Run hostile command lines.
 
-    python -m tests.attacks.command_lines --count 5000 --seed 1
+    python -m tests.attacks command_lines --count 5000 --seed 1
 
 Each is a command line that works with some of its words replaced, removed, doubled or added, or a
 soup of words; its output goes to a file, a full disk or nowhere, or is closed. It must end with
@@ -10,22 +10,19 @@ exit code 0 and the work done as it was asked for, or with the documented code a
 
 from __future__ import annotations
 
-import argparse
+import contextlib
 import json
 import os
 import re
 import shutil
-import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
 
 import vertexrt as vrt
-from tests.attacks.forked import LIMIT, Child, Ended
-from tests.attacks.outcomes import FAILED, Tally, finish
-from vertexrt.data.treebank import generate_treebank
+from tests.attacks.forked import LIMIT, Child, Ended, in_process, write_trees
+from tests.attacks.outcomes import FAILED, Tally
 
 REFUSED, DONE = "refused in one line", "done as asked"
 SIZES = {"train": 8, "dev": 4, "test": 4}
@@ -89,10 +86,7 @@ STREAMS = (*({},) * 16, *ODD_STREAMS)
 
 def prepare(folder: Path) -> None:
     """Fill a folder with what command lines name, and import and compile what they need."""
-    (folder / "trees").mkdir(parents=True)
-    for split, text in generate_treebank(0).items():
-        lines = text.splitlines(keepends=True)[: SIZES[split]]
-        (folder / "trees" / f"{split}.txt").write_text("".join(lines))
+    write_trees(folder / "trees", SIZES)
     for name in ("folder", "empty", "locked"):
         (folder / name).mkdir()
     (folder / "file").write_text("text\n")
@@ -103,17 +97,10 @@ def prepare(folder: Path) -> None:
     (folder / "loop").symlink_to("loop")
     (folder / "locked").chmod(0)
     from vertexrt.cli import bench, data, evaluate, train  # noqa: F401 (children find them)
-    from vertexrt.cli.main import main
 
-    here = Path.cwd()
-    os.chdir(folder)
-    out, sys.stdout = sys.stdout, sys.stderr
-    lines = (f"{TRAIN} run", f"{TRAIN} warm --engine persistent", EXPLAIN)
-    code = any(main(words.split()) for words in lines)
-    sys.stdout = out
-    os.chdir(here)
-    if code:
-        raise RuntimeError("a run that compiles has failed")
+    with contextlib.chdir(folder):
+        for line in (f"{TRAIN} run", f"{TRAIN} warm --engine persistent", EXPLAIN):
+            in_process(line.split())
 
 
 def words_of(rng: Rng) -> list[str]:
@@ -229,7 +216,7 @@ def _number(value: object) -> float | None:
     return float(str(value)) if re.fullmatch(r"[0-9.e+-]+", str(value)) else None
 
 
-def attack(count: int, seed: int, *, first: int = 0) -> Tally:
+def attack(count: int, seed: int, first: int = 0) -> Tally:
     """Run cases first..first+count-1."""
     tally = Tally()
     with tempfile.TemporaryDirectory(prefix="vertexrt-words-") as name:
@@ -238,20 +225,3 @@ def attack(count: int, seed: int, *, first: int = 0) -> Tally:
         for number in range(first, first + count):
             tally.add(number, *case(number, seed, world, Path(name)))
     return tally
-
-
-def main() -> int:
-    """Read the command line and run the attack."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--count", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--first", type=int, default=0, help="number of the first case")
-    given = parser.parse_args()
-    started = time.perf_counter()
-    return finish(attack(given.count, given.seed, first=given.first), started)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

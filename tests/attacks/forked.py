@@ -6,16 +6,18 @@ So a case takes what the command itself takes, and its end, a signal included, i
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import select
 import signal
 import sys
-import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+from vertexrt.data.treebank import generate_treebank
 
 LIMIT = 60.0  # seconds that a child may take
 CRASHED = 99  # exit code of a child whose main raised
@@ -48,7 +50,9 @@ class Child:
     def __init__(
         self, words: Sequence[str], folder: Path, streams: dict[int, str] | None = None
     ) -> None:
-        self._files: list[BinaryIO] = [os.fdopen(_nameless(), "w+b") for _ in range(2)]
+        self._files: list[BinaryIO] = [
+            os.fdopen(os.memfd_create("output"), "w+b") for _ in range(2)
+        ]
         sys.stdout.flush()
         sys.stderr.flush()
         self.pid = os.fork()
@@ -106,17 +110,31 @@ class Child:
                         stream.flush()
 
 
-def _nameless() -> int:
-    return os.memfd_create("output")
-
-
 def run(words: Sequence[str], folder: Path, streams: dict[int, str] | None = None) -> Ended:
     """Run a command line to its end."""
     return Child(words, folder, streams).finish()
 
 
-def timed(words: Sequence[str], folder: Path) -> tuple[Ended, float]:
-    """Run a command line to its end; return its seconds too."""
-    start = time.monotonic()
-    ended = run(words, folder)
-    return ended, time.monotonic() - start
+def in_process(words: Sequence[str], must: bool = True) -> tuple[int, str]:
+    """Run a command line in this process; return its exit code and errors.
+
+    Args:
+        must: it may not fail: it compiles what children need.
+    """
+    from vertexrt.cli.main import main
+
+    err = io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
+        code = main(list(words))
+    if code and must:
+        raise RuntimeError(f"{' '.join(words)}: exit code {code}, {err.getvalue()}")
+    return code, err.getvalue()
+
+
+def write_trees(folder: Path, sizes: Mapping[str, int]) -> Path:
+    """Write a small treebank, so many trees a split; return its folder."""
+    folder.mkdir(parents=True)
+    for split, text in generate_treebank(0).items():
+        lines = text.splitlines(keepends=True)[: sizes[split]]
+        (folder / f"{split}.txt").write_text("".join(lines))
+    return folder

@@ -12,8 +12,6 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-Thunks = list[Callable[[], Any]]
-
 NUMBERS = (-1, -2, 0, 1, 2, 3, 6, 7, 8, 127, -128, 2**15, 900_000, 10**9, 2**31 - 1, -(2**31))
 WIDE = (2**31, 2**32, 2**32 + 3, -(2**31) - 1, 2**63 - 1, -(2**63), 2**33 + 1)
 UNREADABLE = "unreadable"
@@ -51,152 +49,108 @@ def bounds(rng: random.Random, a: Array) -> Array:
     return out
 
 
-def values(rng: random.Random, a: Array) -> Thunks:
-    return [lambda: bounds(rng, a)]
+def small_numbers(rng: random.Random, a: Array) -> Array:
+    """Put small random numbers in the place of elements."""
+    if a.dtype.kind == "f":
+        return a[::-1]
+    return np.array([rng.randrange(-1, int(a.max(initial=0)) + 2) for _ in a], a.dtype)
 
 
-def shuffled(rng: random.Random, a: Array) -> Thunks:
-    """Put the elements in another order, or small random numbers in their place."""
-    found: Thunks = [lambda: a[rng.sample(range(len(a)), len(a))]]
-    if a.dtype.kind != "f":
-        top = int(a.max(initial=0)) + 2
-        found.append(lambda: np.array([rng.randrange(-1, top) for _ in a], a.dtype))
-    return found
-
-
-def dtypes(rng: random.Random, a: Array) -> Thunks:
-    """Convert to another dtype, or read the bytes as one."""
+def misaligned(rng: random.Random, a: Array) -> Array:
+    """Take the elements out of records of an odd size; or the records."""
     pair = np.zeros(a.shape, [("a", a.dtype), ("b", "i1")])
     pair["a"] = a
-    read = a.dtype.str.replace("f", "i")
-    found: Thunks = [lambda: a.view(read), lambda: pair, lambda: pair["a"]]  # it is not aligned
-    found.append(lambda: np.zeros(a.shape, "V4"))
-    return found + [lambda name=name: a.astype(name) for name in DTYPES]
+    return pair if rng.random() < 0.5 else pair["a"]
 
 
-def wide(a: Array) -> Array:
+def spread(rng: random.Random, a: Array) -> Array:
     """Lay the elements out with others between them."""
     found = np.full((len(a), 3, *a.shape[1:]), 77, a.dtype)
     found[:, 1] = a
     return found[:, 1]
 
 
-def closed(a: Array) -> Array:
+def closed(rng: random.Random, a: Array) -> Array:
     """Return a view that may not be written to."""
     found = a[:]
     found.flags.writeable = False
     return found
 
 
-def endless() -> list[Any]:
-    inner: list[Any] = []
-    inner.append(inner)
-    return inner
+def endless(rng: random.Random, a: Array) -> list[Any]:
+    """Return a list that holds itself."""
+    found: list[Any] = []
+    found.append(found)
+    return found
 
 
-def layouts(rng: random.Random, a: Array) -> Thunks:
-    """Lay the same elements out otherwise in memory."""
-    return [
-        lambda: a[::-1].copy()[::-1],
-        lambda: wide(a),
-        lambda: np.asfortranarray(a),
-        lambda: np.broadcast_to(a[:1], a.shape) if len(a) else a,
-        lambda: np.frombuffer(b"x" + a.tobytes(), "u1")[1:].view(a.dtype).reshape(a.shape),
-        lambda: closed(a),
-        lambda: np.frombuffer(bytearray(a.tobytes()), a.dtype).reshape(a.shape),
-    ]
-
-
-def shapes(rng: random.Random, a: Array) -> Thunks:
-    """Give it another number of axes, or axes of no or of many elements."""
-    return [
-        lambda: a[:, None],
-        lambda: a[None],
-        lambda: a.reshape(-1),
-        lambda: a.flat[0] if a.size else np.zeros((), a.dtype),
-        lambda: np.zeros((len(a), 0), a.dtype),
-        lambda: np.zeros((0, *a.shape[1:]), a.dtype),
-        lambda: np.broadcast_to(a.dtype.type(1), (len(a), 2 ** rng.choice((40, 50, 55)))),
-        lambda: a.reshape(a.shape + (1,) * rng.randrange(1, 30)),
-    ]
-
-
-def lengths(rng: random.Random, a: Array) -> Thunks:
-    """Leave elements out, or repeat them."""
-    return [
-        lambda: a[1:],
-        lambda: a[:-1],
-        lambda: np.concatenate([a, a[-1:]]),
-        lambda: np.concatenate([a, a]),
-        lambda: a[: rng.randrange(len(a) + 1)],
-    ]
-
-
-def subclasses(rng: random.Random, a: Array) -> Thunks:
-    """Make it an array of a class that behaves otherwise."""
-    return [
-        lambda: np.matrix(a) if a.ndim < 3 else a,
-        lambda: np.ma.MaskedArray(a, mask=rng.random() < 0.5),
-        lambda: a.view(np.recarray),
-        lambda: a.view(type("Odd", (np.ndarray,), {"__len__": lambda self: 10**6, "ndim": 1})),
-    ]
-
-
-def objects(rng: random.Random, a: Array) -> Thunks:
-    """Hand over something else than an array, with the same elements or without."""
-    lists = a.tolist()
-    return [
-        lambda: lists,
-        lambda: tuple(lists),
-        lambda: [*lists, [1, 2]],
-        lambda: [*lists, None],
-        lambda: [*lists, 2**70],
-        lambda: None,
-        lambda: "abc",
-        lambda: b"\0\0\0\0",
-        lambda: {"a": 1},
-        lambda: set(range(3)),
-        lambda: (x for x in lists),
-        lambda: range(len(a)),
-        lambda: memoryview(np.ascontiguousarray(a)),
-        lambda: plain_array.array("i", range(len(a))),
-        lambda: len(a),
-        lambda: 3.5,
-        lambda: object(),
-        lambda: np.ndarray,
-        lambda: endless(),
-    ]
-
-
-def liars(rng: random.Random, a: Array) -> Thunks:
-    """Hand over an object that says something else each time, or fails."""
-    return [
-        lambda: Liar(a),
-        lambda: Liar(a, np.concatenate([a, a])),
-        lambda: Liar(a, np.zeros(0)),
-        lambda: Liar(a, bounds(rng, a)),
-        lambda: Liar(TypeError("no array today")),
-        lambda: Liar(RuntimeError("it requires a gradient")),
-        lambda: Liar(a.astype(object)),
-    ]
-
-
-CHANGES: dict[str, Callable[[random.Random, Array], Thunks]] = {
-    "values": values,
-    "shuffled": shuffled,
-    "dtypes": dtypes,
-    "layouts": layouts,
-    "shapes": shapes,
-    "lengths": lengths,
-    "subclasses": subclasses,
-    "objects": objects,
-    "liars": liars,
+# By name what may be done to an array.
+CHANGES: dict[str, tuple[Callable[[random.Random, Array], Any], ...]] = {
+    "values": (bounds,),
+    "shuffled": (lambda r, a: a[r.sample(range(len(a)), len(a))], small_numbers),
+    "dtypes": (
+        *(lambda r, a: a.astype(r.choice(DTYPES)),) * 8,
+        lambda r, a: a.view(a.dtype.str.replace("f", "i")),
+        lambda r, a: np.zeros(a.shape, "V4"),
+        misaligned,
+    ),
+    "layouts": (
+        lambda r, a: a[::-1].copy()[::-1],
+        lambda r, a: np.asfortranarray(a),
+        lambda r, a: np.broadcast_to(a[:1], a.shape) if len(a) else a,
+        lambda r, a: np.frombuffer(b"x" + a.tobytes(), "u1")[1:].view(a.dtype).reshape(a.shape),
+        lambda r, a: np.frombuffer(bytearray(a.tobytes()), a.dtype).reshape(a.shape),
+        closed,
+        spread,
+    ),
+    "shapes": (
+        lambda r, a: a[:, None],
+        lambda r, a: a[None],
+        lambda r, a: a.reshape(-1),
+        lambda r, a: a.flat[0] if a.size else np.zeros((), a.dtype),
+        lambda r, a: np.zeros((len(a), 0), a.dtype),
+        lambda r, a: np.zeros((0, *a.shape[1:]), a.dtype),
+        lambda r, a: np.broadcast_to(a.dtype.type(1), (len(a), 2 ** r.choice((40, 50, 55)))),
+        lambda r, a: a.reshape(a.shape + (1,) * r.randrange(1, 30)),
+    ),
+    "lengths": (
+        lambda r, a: a[1:],
+        lambda r, a: a[:-1],
+        lambda r, a: np.concatenate([a, a[-1:]]),
+        lambda r, a: np.concatenate([a, a]),
+        lambda r, a: a[: r.randrange(len(a) + 1)],
+    ),
+    "subclasses": (
+        lambda r, a: np.matrix(a) if a.ndim < 3 else a,
+        lambda r, a: np.ma.MaskedArray(a, mask=r.random() < 0.5),
+        lambda r, a: a.view(np.recarray),
+        lambda r, a: a.view(type("Odd", (np.ndarray,), {"__len__": lambda self: 10**6, "ndim": 1})),
+    ),
+    "objects": (
+        *(lambda r, a: r.choice((a.tolist(), tuple(a.tolist()), len(a), range(len(a)))),) * 4,
+        lambda r, a: [*a.tolist(), r.choice(([1, 2], None, 2**70))],
+        lambda r, a: r.choice((None, "abc", b"\0\0\0\0", {"a": 1}, set(range(3)), 3.5)),
+        lambda r, a: (x for x in a.tolist()),
+        lambda r, a: memoryview(np.ascontiguousarray(a)),
+        lambda r, a: plain_array.array("i", range(len(a))),
+        lambda r, a: r.choice((object(), np.ndarray)),
+        endless,
+    ),
+    "liars": (
+        lambda r, a: Liar(a),
+        lambda r, a: Liar(a, np.concatenate([a, a])),
+        lambda r, a: Liar(a, np.zeros(0)),
+        lambda r, a: Liar(a, bounds(r, a)),
+        lambda r, a: Liar(TypeError("no array today")),
+        lambda r, a: Liar(RuntimeError("it requires a gradient")),
+        lambda r, a: Liar(a.astype(object)),
+    ),
 }
 
 
 def change(name: str, rng: random.Random, a: Array) -> Any:
     """Change an array in one of the ways that have a name."""
-    return rng.choice(CHANGES[name](rng, a))()
+    return rng.choice(CHANGES[name])(rng, a)
 
 
 def snapshot(given: Any) -> Any:
@@ -226,7 +180,7 @@ def scribble(rng: random.Random, given: Any) -> None:
                 ("strides", (0,) * given.ndim),
             )
         )
-        acts: Thunks = [
+        acts: list[Callable[[], Any]] = [
             lambda given=given: given.setflags(write=True),
             lambda given=given, number=number: np.copyto(given, np.array(number), casting="unsafe"),
             lambda given=given: given.resize((len(given) * 3 + 50,), refcheck=True),

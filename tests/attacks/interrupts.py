@@ -1,6 +1,6 @@
 """Interrupt calls of a network at any instant: it is as before the call or as after it.
 
-    python -m tests.attacks.interrupts --count 5000 --seed 1 --jobs 2
+    python -m tests.attacks interrupts --count 5000 --seed 1 --jobs 2
 
 A case lets two networks of the same bits do the same calls, one of them interrupted: at the k-th
 event of Python that a tracer sees (a line, a call, a return), where the interpreter then raises
@@ -11,7 +11,6 @@ that call, and all that follows has to have its bits.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import random
 import signal
@@ -23,8 +22,8 @@ from typing import Any
 import numpy as np
 
 import vertexrt as vrt
-from tests.attacks.outcomes import FAILED, Cases, Tally, finish, run_in_children
-from tests.attacks.small_function import CLASSES, HIDDEN, MARK, SLOTS, WORDS
+from tests.attacks.outcomes import FAILED, Cases, Tally, run_in_children
+from tests.attacks.small_function import CLASSES, MARK, WORDS, Small
 from tests.runs import Way
 from vertexrt.errors import DeviceError, VertexrtError
 from vertexrt.native.load import load
@@ -146,23 +145,9 @@ class Events:
             watch(None, None)
 
 
-class Dropping(vrt.VertexFunction):
-    """A tree network with a table, two slots and dropout."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=len(SLOTS), state={"h": HIDDEN})
-        self.e = vrt.Parameter((WORDS, HIDDEN))
-        self.a = vrt.Parameter((HIDDEN, HIDDEN))
-        self.u = vrt.Parameter((HIDDEN, MARK))
-        self.v = vrt.Parameter((CLASSES, HIDDEN))
-
-    def forward(self) -> None:
-        below = sum(w * self.gather(k).h for k, w in enumerate(SLOTS))
-        x = vrt.embed(self.e, self.pull("word")) + self.u @ self.pull("mark", shape=(MARK,))
-        h = vrt.tanh(x + self.a @ below)
-        self.scatter(h=h)
-        out = self.push("out", self.v @ vrt.random.dropout(h, 0.25))
-        self.push("loss", vrt.losses.cross_entropy(out, self.pull("label")))
+def dropping() -> Small:
+    """Make a tree network with a table, two slots and dropout."""
+    return Small(dropped=0.25)
 
 
 def batch_of(draw: random.Random) -> vrt.GraphBatch:
@@ -174,6 +159,7 @@ def batch_of(draw: random.Random) -> vrt.GraphBatch:
         pulls = {
             "word": rng.integers(0, WORDS, size),
             "mark": rng.standard_normal((size, MARK)),
+            "gain": rng.standard_normal(size),
             "label": rng.integers(0, CLASSES, size),
         }
         graphs.append(vrt.InputGraph.from_children(lists, pulls))
@@ -203,7 +189,7 @@ class Side:
 
     def __post_init__(self) -> None:
         way = Way(dtype="float32", **{**WAYS, **OF_A_GPU}[self.way])
-        self.net = way.compile(Dropping(), seed=3)
+        self.net = way.compile(dropping(), seed=3)
         self.adam, self.own = vrt.Adam(0.01, clip_norm=5.0), Shrinking()
 
     def state(self) -> dict[str, Any]:
@@ -232,12 +218,12 @@ def step_by_own(side: Side) -> Any:
     return side.net.step(side.batches[0], side.own)
 
 
-def forward(side: Side) -> Any:
-    return side.net(side.batches[0], dropout=True)
+def forward(side: Side, dropout: bool = True) -> Any:
+    return side.net(side.batches[0], dropout=dropout)
 
 
-def submit(side: Side) -> Any:
-    return side.net(side.batches[0])
+def without_dropout(side: Side) -> Any:
+    return forward(side, False)
 
 
 def plan(side: Side) -> Any:
@@ -289,7 +275,7 @@ SCRIPTS: tuple[tuple[Call, ...], ...] = (
     (step, step),
     (step, step_by_own, step),
     (forward, step),
-    (submit, forward),
+    (without_dropout, forward),
     (plan, ask_plan, step, ask_plan),
     (Forward(0), Forward(1), Backward(0), Backward(1), optimizer_step, zero_grad),
     (Forward(0), step_by_own, Forward(1), Backward(1), optimizer_step),
@@ -430,20 +416,3 @@ def attack(
     return run_in_children(
         make_cases, (seed, ways), count, jobs=jobs, chunk=max(250, count // (8 * jobs)), first=first
     )
-
-
-def main() -> int:
-    """Run the command line."""
-    parser = argparse.ArgumentParser(prog="python -m tests.attacks.interrupts", description=__doc__)
-    parser.add_argument("--count", type=int, default=5000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--first", type=int, default=0, help="number of the first case")
-    parser.add_argument("--jobs", type=int, default=1, help="child processes at once")
-    options = parser.parse_args()
-    started = time.perf_counter()
-    tally = attack(options.count, options.seed, jobs=options.jobs, first=options.first)
-    return finish(tally, started)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

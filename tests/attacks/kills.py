@@ -1,6 +1,6 @@
 """Kill training runs at random instants, inside saves too, go on with them, and compare the bits.
 
-    python -m tests.attacks.kills --count 200 --seed 1
+    python -m tests.attacks kills --count 200 --seed 1
 
 A case is a small training whose process is killed (SIGKILL) one to four times, then continued as
 the folder allows, by --resume or again by --out, to its end. Parameters, optimizer state and
@@ -9,11 +9,9 @@ metrics must then be those of the run that nobody killed, and nothing else may b
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -22,10 +20,9 @@ from pathlib import Path
 import numpy as np
 
 import vertexrt as vrt
-from tests.attacks.forked import Child, run, timed
-from tests.attacks.outcomes import FAILED, Tally, finish
+from tests.attacks.forked import Child, in_process, run, write_trees
+from tests.attacks.outcomes import FAILED, Tally
 from vertexrt.cli.run_folder import WRITTEN
-from vertexrt.data.treebank import generate_treebank
 
 SHAPE = ("--hidden", "4", "--embed", "3", "--batch-size", "8", "--threads", "1", "--quiet")
 VARIANTS = (
@@ -50,32 +47,18 @@ class Whole:
 
 def prepare(scratch: Path, epochs: int, variants: int) -> list[Whole]:
     """Write the data and train the runs to compare with; compile what they need in this process."""
-    data = scratch / "trees"
-    data.mkdir()
-    for split, text in generate_treebank(0).items():
-        lines = text.splitlines(keepends=True)[: SIZES[split]]
-        (data / f"{split}.txt").write_text("".join(lines))
+    data = write_trees(scratch / "trees", SIZES)
     found = []
     for number, variant in enumerate(VARIANTS[:variants]):
         words = ("train", "tree-lstm", "--data", str(data), "--epochs", str(epochs))
         words += (*SHAPE, *variant)
-        _warm([*words, "--out", str(scratch / f"warm-{number}")])
-        folder = scratch / f"whole-{number}"
-        ended, seconds = timed([*words, "--out", str(folder)], scratch)
+        in_process([*words, "--out", str(scratch / f"warm-{number}")])
+        folder, start = scratch / f"whole-{number}", time.monotonic()
+        ended = run([*words, "--out", str(folder)], scratch)
         if ended.code:
             raise RuntimeError(f"the run to compare with: {ended.how}, {ended.err}")
-        found.append(Whole(words, folder, seconds))
+        found.append(Whole(words, folder, time.monotonic() - start))
     return found
-
-
-def _warm(words: list[str]) -> None:
-    from vertexrt.cli.main import main
-
-    out, sys.stdout = sys.stdout, sys.stderr
-    code = main(words)
-    sys.stdout = out
-    if code:
-        raise RuntimeError(f"the run that compiles: exit code {code}")
 
 
 def case(number: int, seed: int, wholes: list[Whole], scratch: Path) -> tuple[str, str]:
@@ -165,7 +148,9 @@ def _metrics(run: Path) -> list[dict[str, object]]:
     return [{key: value for key, value in line.items() if key not in clock} for line in lines]
 
 
-def attack(count: int, seed: int, *, first: int, epochs: int, variants: int) -> Tally:
+def attack(
+    count: int, seed: int, first: int = 0, epochs: int = 12, variants: int = len(VARIANTS)
+) -> Tally:
     """Run cases first..first+count-1."""
     tally = Tally()
     scratch = Path(tempfile.mkdtemp(prefix="vertexrt-kills-"))
@@ -175,27 +160,3 @@ def attack(count: int, seed: int, *, first: int, epochs: int, variants: int) -> 
     if not tally.failures:
         shutil.rmtree(scratch)
     return tally
-
-
-def main() -> int:
-    """Read the command line and run the attack."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--count", type=int, default=40)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--first", type=int, default=0, help="number of the first case")
-    parser.add_argument("--epochs", type=int, default=12, help="of a run: two saves each")
-    parser.add_argument(
-        "--variants", type=int, default=len(VARIANTS), help="of runs; the first: NumPy"
-    )
-    given = parser.parse_args()
-    started = time.perf_counter()
-    tally = attack(
-        given.count, given.seed, first=given.first, epochs=given.epochs, variants=given.variants
-    )
-    return finish(tally, started)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,7 +9,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -78,14 +77,6 @@ def run_in_children(
             tally.counts.update(found.counts)
             tally.failures += found.failures
     return tally
-
-
-def finish(tally: Tally, started: float) -> int:
-    """Print a tally and how long it took; return what the process is to exit with."""
-    print(tally.table())
-    cases = sum(tally.counts.values())
-    print(f"{cases} cases in {time.perf_counter() - started:.0f} s, {len(tally.failures)} failed")
-    return 1 if tally.failures else 0
 
 
 def _run(

@@ -24,10 +24,15 @@ Pulls = dict[str, tuple[Array, list[int] | None]]  # tables, and their row of ea
 
 
 class Small(vrt.VertexFunction):
-    """Tree network: two slots of different weight, or the sum over any number of children."""
+    """Tree network: two slots of different weight, or the sum over any number of children.
 
-    def __init__(self, slots: bool) -> None:
+    Args:
+        dropped: share of `out` that training drops.
+    """
+
+    def __init__(self, slots: bool = True, dropped: float = 0.0) -> None:
         super().__init__(arity=len(SLOTS) if slots else None, state={"h": HIDDEN})
+        self.dropped = dropped
         self.e = vrt.Parameter((WORDS, HIDDEN))
         self.a = vrt.Parameter((HIDDEN, HIDDEN))
         self.u = vrt.Parameter((HIDDEN, MARK))
@@ -42,6 +47,7 @@ class Small(vrt.VertexFunction):
         x = vrt.embed(self.e, self.pull("word")) + self.u @ self.pull("mark", shape=(MARK,))
         h = vrt.tanh(x + self.a @ below + self.pull("gain") * self.b)
         self.scatter(h=h)
+        h = vrt.random.dropout(h, self.dropped) if self.dropped else h
         out = self.push("out", self.v @ h)
         self.push("loss", vrt.losses.cross_entropy(out, self.pull("label")))
 

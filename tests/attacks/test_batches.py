@@ -1,4 +1,4 @@
-"""A few thousand hostile batches; `python -m tests.attacks.batches` runs any number."""
+"""A few thousand hostile batches; `python -m tests.attacks batches` runs any number."""
 
 from tests.attacks import bad_cases
 from tests.attacks.batches import attack

@@ -1,4 +1,4 @@
-"""Some interrupted calls; `python -m tests.attacks.interrupts` runs any number."""
+"""Some interrupted calls; `python -m tests.attacks interrupts` runs any number."""
 
 import gc
 import random
@@ -14,11 +14,11 @@ import pytest
 import vertexrt as vrt
 from tests.attacks.interrupts import (
     LOADER,
-    Dropping,
     Side,
     attack,
     batch_of,
     differences,
+    dropping,
     leaves,
     make_cases,
     optimizer_step,
@@ -174,7 +174,7 @@ def test_each_call_of_a_device_may_be_the_last(device: str, engine: str, call: A
 def test_a_plan_is_as_it_was_after_any_line() -> None:
     """A request that was ended left its pulls to the next one, which gave none."""
     graphs = batch_of(random.Random(3))
-    plan = vrt.compile(Dropping(), device="cpu").plan(graphs)
+    plan = vrt.compile(dropping(), device="cpu").plan(graphs)
     others = {"mark": np.ascontiguousarray(graphs.pulls["mark"][::-1])}
     wanted, line, ended = list(leaves(plan())), 0, True
 

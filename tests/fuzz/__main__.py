@@ -1,7 +1,9 @@
 """Run random networks: `python -m tests.fuzz --count 1000 --device cpu`.
 
-`python -m tests.fuzz relations` compares networks with themselves after a change that may not
-matter, `wide` runs those with long vectors, and `optimizers` updates against PyTorch's.
+`functions` compares all that a network computes with the oracle, in every way to run it, and `wide`
+does so with long vectors. `sequences` plays sequences of calls on networks of several types, and
+`optimizers` sequences of updates. `relations` compares a network with itself after a change that
+may not matter.
 
 Exit code 1 where one fails: its script, made small, is printed, and written to `--out`.
 """
@@ -21,16 +23,17 @@ os.environ.setdefault("VERTEXRT_CHECK", "1")  # before the package reads its fla
 
 from tqdm import tqdm
 
-from tests.fuzz import campaign, optimizers, relations, wide
+from tests.fuzz import campaign, relations
 from tests.fuzz.campaign import Finding, RunOne, Settings, Tally, run_campaign
 from tests.fuzz.generate import MOST_NODES
 from tests.fuzz.ways import DEVICES, DTYPES
 
 RUNS: dict[str, RunOne] = {
-    "functions": campaign.run_one,
+    "functions": campaign.run_functions,
+    "wide": campaign.run_wide,
+    "sequences": campaign.run_sequences,
+    "optimizers": campaign.run_optimizers,
     "relations": relations.run_one,
-    "wide": wide.run_one,
-    "optimizers": optimizers.run_one,
 }
 
 
@@ -38,19 +41,21 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     p = argparse.ArgumentParser("python -m tests.fuzz", description=__doc__)
     p.add_argument("what", nargs="?", choices=RUNS, default="functions")
-    p.add_argument("--count", type=int, default=100, help="functions (default: 100)")
-    p.add_argument("--seed", type=int, default=0, help="of the first function (default: 0)")
+    p.add_argument("--count", type=int, default=100, help="networks (default: 100)")
+    p.add_argument("--seed", type=int, default=0, help="of the first network (default: 0)")
     p.add_argument("--device", choices=DEVICES, default="reference")
     p.add_argument("--dtype", choices=DTYPES, default="float64")
     p.add_argument(
         "--ways", default="", help="names or their beginnings, with commas (default: all)"
     )
-    p.add_argument("--per", type=int, default=2, help="ways of each function, in turn (2)")
+    p.add_argument(
+        "--per", type=int, default=2, help="ways, relations or sequences of each network (2)"
+    )
     p.add_argument("--most", type=int, default=6, help="vertices of a graph (default: 6)")
-    p.add_argument("--nodes", type=int, default=MOST_NODES, help="of a function, about")
+    p.add_argument("--nodes", type=int, default=MOST_NODES, help="of a network, about")
     p.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
-    p.add_argument("--shrink", type=float, default=20.0, help="seconds a failure (default: 20)")
-    p.add_argument("--seconds", type=float, help="begin no function after this time")
+    p.add_argument("--shrink", type=float, default=20.0, help="seconds a failure, or 0 (20)")
+    p.add_argument("--seconds", type=float, help="begin no network after this time")
     p.add_argument("--out", type=Path, help="file to which scripts of failures are appended")
     p.add_argument("--relation", default="", help="names of relations begin so (default: all)")
     p.add_argument("--list", action="store_true", help="list the ways and stop")
@@ -80,7 +85,7 @@ def main() -> int:
     seeds = range(a.seed, a.seed + a.count)
     begun = itertools.takewhile(lambda _: time.monotonic() < end, seeds)
     ended = contextlib.suppress(KeyboardInterrupt)  # what came of those so far is told
-    with ended, tqdm(total=a.count, unit="functions", disable=None) as progress:
+    with ended, tqdm(total=a.count, unit="networks", disable=None) as progress:
         for tally in run_campaign(begun, settings, a.jobs, RUNS[a.what]):
             total.add(tally)
             progress.update()

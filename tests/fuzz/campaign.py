@@ -1,4 +1,7 @@
-"""Run many functions, in several processes, and count what came of them by way."""
+"""Run many networks, in several processes, and count what came of them by way.
+
+`python -m tests.fuzz` is its command line.
+"""
 
 from __future__ import annotations
 
@@ -8,34 +11,44 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 
 from tests.fuzz.batches import BatchSpec, draw_batch
-from tests.fuzz.compare import Expected, check
-from tests.fuzz.function import FunctionSpec, builder, source
-from tests.fuzz.generate import MOST_NODES, draw_function
-from tests.fuzz.shrink import Failure, shrink
+from tests.fuzz.calls import Call, Player, draw_calls, draw_checks
+from tests.fuzz.function import NetworkSpec
+from tests.fuzz.generate import (
+    FUNCTION,
+    LENGTHS,
+    MOST_NODES,
+    OF_SEVERAL,
+    WIDE,
+    draw_network,
+)
+from tests.fuzz.shrink import Case, shrink
+from tests.fuzz.special import draw_linear
+from tests.fuzz.updates import PLAIN, Rule, draw_rule
 from tests.fuzz.ways import NamedWay, chosen, ways_of
+from tests.runs import ALL
+from vertexrt.ir.updates import OPTIMIZERS
 
 TWO_BATCHES = 0.25  # how many functions run two batches in one network
+BATCHES = 4  # of a network on which sequences are played
 DIED = "the process died"
 CONTEXT = multiprocessing.get_context("spawn")  # neither threads nor a GPU survive a fork
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How each function of a campaign is run.
+    """How each network of a campaign is run.
 
     Attributes:
         device, dtype: see `ways_of`; ways: prefixes of names, "" for all.
-        per: ways of each function; all take turns.
+        per: ways (or relations) of each network, of which all take turns; or sequences.
         most: vertices of a graph; nodes: of a function, about.
-        shrink: seconds for the first failure of each function.
+        shrink: seconds for the first failure of each network.
         relation: how the relations that are tried begin.
     """
 
@@ -48,25 +61,22 @@ class Settings:
     shrink: float = 20.0
     relation: str = ""
 
-    def listed(self) -> list[NamedWay]:
-        """List the ways."""
+    def listed(self, plain: bool = False) -> list[NamedWay]:
+        """List the ways; plain ones leave passes as they are."""
         found = ways_of(self.device, self.dtype)
-        return chosen(found, self.ways) if self.ways else found
+        found = chosen(found, self.ways) if self.ways else found
+        return [w for w in found if w.way.passes == ALL and w.tile is None] if plain else found
 
-    def of_ways(self) -> str:
-        """Return what the command line says of them: a seed's way depends on which there are."""
-        return f" --ways {self.ways}" if self.ways else ""
-
-    def taken(self, seed: int) -> list[NamedWay]:
-        """Return the ways of one function: all take turns."""
-        found = self.listed()
-        count = min(self.per, len(found))
+    def turns(self, seed: int, count: int, plain: bool = False) -> list[NamedWay]:
+        """Return so many ways of one network: all take turns."""
+        found = self.listed(plain)
+        count = min(count, len(found))
         return [found[(seed * count + k) % len(found)] for k in range(count)]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A failure: what differs, and a script that shows it; "" but for a function's first."""
+    """A failure: what differs, and a script that shows it; "" but for a network's first."""
 
     seed: int
     way: str
@@ -77,123 +87,180 @@ class Finding:
 
 @dataclass(slots=True)
 class Tally:
-    """What came of some functions.
+    """What came of some networks.
 
     Attributes:
-        functions: how many were run; unclear: how many were not, since rounding may decide.
-        tried, refused, tied: runs by way; see `Outcome`.
+        networks: how many were run; unclear: how many were not, since rounding may decide.
+        tried, refused, vague: runs by way: all, those without a kernel, and those in which rounding
+            decides what is compared.
     """
 
-    functions: int = 0
+    networks: int = 0
     unclear: int = 0
     tried: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
-    tied: Counter[str] = field(default_factory=Counter)
+    vague: Counter[str] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)
 
     def add(self, other: Tally) -> None:
         """Add what came of others."""
-        self.functions += other.functions
+        self.networks += other.networks
         self.unclear += other.unclear
         self.tried.update(other.tried)
         self.refused.update(other.refused)
-        self.tied.update(other.tied)
+        self.vague.update(other.vague)
         self.findings += other.findings
 
     def table(self) -> str:
         """Print a line for each way, then the kinds of failures."""
         failed = Counter(finding.way for finding in self.findings)
-        lines = [f"{self.functions} functions, {self.unclear} more left out (rounding decides)"]
-        lines.append(f"{'way':32} {'tried':>8} {'refused':>8} {'tied':>8} {'failed':>8}")
-        columns = (self.tried, self.refused, self.tied, failed)
+        lines = [f"{self.networks} networks, {self.unclear} more left out (rounding decides)"]
+        lines.append(f"{'way':32} {'tried':>8} {'refused':>8} {'vague':>8} {'failed':>8}")
+        columns = (self.tried, self.refused, self.vague, failed)
         for way in sorted(self.tried):
             lines.append(f"{way:32}" + "".join(f" {column[way]:8}" for column in columns))
         lines.append(f"{'all':32}" + "".join(f" {column.total():8}" for column in columns))
-        lines += [
-            f"  {count:5} {kind}"
-            for kind, count in Counter(f.kind for f in self.findings).most_common()
-        ]
+        kinds = Counter(f.kind for f in self.findings)
+        lines += [f"  {count:5} {kind}" for kind, count in kinds.most_common()]
         return "\n".join(lines)
 
 
+RunOne = Callable[[int, Settings], Tally]
+Sequences = Iterable[tuple[Rule, tuple[Call, ...]]]
+
+
 def drawn(
-    seed: int, most: int, nodes: int = MOST_NODES
-) -> tuple[FunctionSpec, tuple[BatchSpec, ...]]:
-    """Draw the function of a seed and its batches; the numbers are those of `Settings`."""
+    seed: int, most: int = 6, nodes: int = MOST_NODES, types: int | None = None
+) -> tuple[NetworkSpec, tuple[BatchSpec, ...]]:
+    """Draw the network of a seed and its batches.
+
+    Args:
+        types: how many; 0 for a function alone.
+    """
     rng = np.random.default_rng([seed])
-    spec = draw_function(rng, nodes)
+    style = replace(FUNCTION, nodes=nodes)
+    style = style if types is None else replace(style, types={types: 1.0})
+    network = draw_network(rng, style)
     count = 2 if rng.random() < TWO_BATCHES else 1
-    return spec, tuple(draw_batch(rng, spec, most) for _ in range(count))
+    return network, tuple(draw_batch(rng, network, most) for _ in range(count))
 
 
-def run_one(seed: int, settings: Settings) -> Tally:
-    """Draw the function of a seed and run it."""
-    tally = Tally()
-    spec, batches = drawn(seed, settings.most, settings.nodes)
-    build = builder(source(spec))
-    expected = [Expected(build, batch) for batch in batches]
-    if any(want.unclear(settings.dtype) for want in expected):
-        tally.unclear += 1
-        return tally
-    tally.functions += 1
-    shuffle = 1 + seed % 1_000_000
-    for way in settings.taken(seed):
-        outcome = check(build, expected, way, shuffle)
-        tally.tried[way.name] += 1
-        tally.refused[way.name] += outcome.kind == "refused"
-        tally.tied[way.name] += outcome.kind == "tied"
-        if outcome.failed:
-            script = ""
-            if not tally.findings:
-                failure = Failure(spec, batches, way, shuffle, outcome)
-                script = shrink(failure, settings.shrink).script()
-            tally.findings.append(Finding(seed, way.name, outcome.kind, outcome.text, script))
+def run_functions(seed: int, settings: Settings) -> Tally:
+    """Draw a network and look at all that it computes, in some ways."""
+    network, batches = drawn(seed, settings.most, settings.nodes)
+    calls = draw_checks(np.random.default_rng([seed, 1]), network, len(batches))
+    ways = settings.turns(seed, settings.per)
+    return play(seed, settings, network, batches, [(PLAIN, calls)], ways)
+
+
+def run_wide(seed: int, settings: Settings) -> Tally:
+    """Draw a small function with a long vector, table or list of children, and run it."""
+    rng = np.random.default_rng([seed, 1024])
+    network, fan = draw_network(rng, WIDE), int(rng.choice(LENGTHS))
+    batches = tuple(draw_batch(rng, network, 4, fan) for _ in range(2))
+    calls = draw_checks(rng, network, len(batches))
+    ways = settings.turns(seed, settings.per, plain=True)
+    return play(seed, settings, network, batches, [(PLAIN, calls)], ways)
+
+
+def run_sequences(seed: int, settings: Settings) -> Tally:
+    """Draw a network of several types, and play sequences of calls on it in one way."""
+    rng = np.random.default_rng([seed, 2])
+    network = draw_network(rng, replace(OF_SEVERAL, nodes=min(settings.nodes, OF_SEVERAL.nodes)))
+    return _in_one_way(seed, settings, rng, network)
+
+
+def run_optimizers(seed: int, settings: Settings) -> Tally:
+    """Play sequences on a network whose gradients are what it pulls: every optimizer in turn."""
+    rng = np.random.default_rng([seed, 7])
+    return _in_one_way(seed, settings, rng, draw_linear(), updates=True)
+
+
+def _in_one_way(
+    seed: int,
+    settings: Settings,
+    rng: np.random.Generator,
+    network: NetworkSpec,
+    updates: bool = False,
+) -> Tally:
+    batches = tuple(draw_batch(rng, network, settings.most) for _ in range(BATCHES))
+    names = [name for p, name in network.names().items() if p not in network.frozen]
+    sequences = [
+        (
+            draw_rule(rng, k % len(OPTIMIZERS), updates, names),
+            draw_calls(rng, network, BATCHES, settings.device, updates),
+        )
+        for k in range(seed, seed + settings.per)
+    ]
+    return play(seed, settings, network, batches, sequences, settings.turns(seed, 1, plain=True))
+
+
+def play(
+    seed: int,
+    settings: Settings,
+    network: NetworkSpec,
+    batches: tuple[BatchSpec, ...],
+    sequences: Sequences,
+    ways: Iterable[NamedWay],
+) -> Tally:
+    """Play sequences on one network, in some ways; make the first failure small."""
+    tally, shuffle = Tally(), 1 + seed % 1_000_000
+    for way in ways:
+        player = Player(network, batches, way, shuffle)
+        before: tuple[Call, ...] = ()
+        for rule, calls in sequences:
+            outcome = player.play(calls, rule)
+            tally.tried[way.name] += 1
+            tally.refused[way.name] += outcome.kind == "refused"
+            tally.vague[way.name] += outcome.kind == "unclear"
+            if outcome.failed:
+                script, case = "", Case(network, batches, calls, rule)
+                if not tally.findings and settings.shrink:
+                    if case.play(way, shuffle).kind != outcome.kind:  # what was before matters
+                        case = replace(case, calls=(*before, *calls))
+                        outcome = replace(outcome, number=outcome.number + len(before))
+                    small = shrink(case, way, shuffle, outcome, settings.shrink)
+                    script = small.script(way, shuffle, outcome.text)
+                tally.findings.append(Finding(seed, way.name, outcome.kind, outcome.text, script))
+                break  # what the network is then is not known
+            before = (*before, *calls, ("reset",))
+    tally.networks = int(tally.tried.total() > tally.vague.total())
     return tally
 
 
-RunOne = Callable[[int, Settings], Tally]
+def died(seed: int, settings: Settings) -> Tally:
+    """Return what stands for a seed that ended its process."""
+    way = ", ".join(way.name for way in settings.turns(seed, settings.per))
+    return Tally(1, findings=[Finding(seed, way, DIED, DIED, "")])
 
 
 def run_campaign(
-    seeds: Iterable[int], settings: Settings, jobs: int, one: RunOne = run_one
+    seeds: Iterable[int], settings: Settings, jobs: int, one: RunOne = run_functions
 ) -> Iterator[Tally]:
-    """Run what many seeds draw; the death of a process is a finding of the seed it had."""
-
-    def died(seed: int) -> Tally:
-        script = source(drawn(seed, settings.most, settings.nodes)[0]) if one is run_one else ""
-        ways = ", ".join(way.name for way in settings.taken(seed))
-        return Tally(1, findings=[Finding(seed, ways, DIED, DIED, script)])
-
-    return run_all(seeds, partial(one, settings=settings), died, jobs)
-
-
-def run_all(
-    seeds: Iterable[int], one: Callable[[int], T], died: Callable[[int], T], jobs: int
-) -> Iterator[T]:
     """Run many seeds, in this process or in several; yield what came of each as it ends.
 
-    Args:
-        died: what stands for a seed that ends its process.
+    The death of a process is a finding of the seed that it had.
     """
     if jobs == 1:
-        yield from map(one, seeds)
+        yield from (one(seed, settings) for seed in seeds)
         return
     left = iter(seeds)
     while (first := next(left, None)) is not None:
         under_way: set[int] = set()
-        yield from _run_in_pool(itertools.chain([first], left), one, jobs, under_way)
+        begun = itertools.chain([first], left)
+        yield from _run_in_pool(begun, partial(one, settings=settings), jobs, under_way)
         for seed in under_way:  # one of them has ended the process
             with ProcessPoolExecutor(1, CONTEXT) as pool:
-                future = pool.submit(one, seed)
+                future = pool.submit(one, seed, settings)
                 dead = isinstance(future.exception(), BrokenProcessPool)
-                yield died(seed) if dead else future.result()
+                yield died(seed, settings) if dead else future.result()
 
 
 def _run_in_pool(
-    seeds: Iterator[int], one: Callable[[int], T], jobs: int, under_way: set[int]
-) -> Iterator[T]:
+    seeds: Iterator[int], one: Callable[[int], Tally], jobs: int, under_way: set[int]
+) -> Iterator[Tally]:
     """Run seeds until none is left or a process has died; then some are still under way."""
-    running: dict[Future[T], int] = {}
+    running: dict[Future[Tally], int] = {}
     with ProcessPoolExecutor(jobs, CONTEXT) as pool:
 
         def begin(count: int) -> None:

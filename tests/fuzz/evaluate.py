@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from tests.fuzz import oracle
 from tests.fuzz.bounded import Array, Bounded, exact
-from tests.fuzz.tape import Tape, Value, propagate
+from tests.fuzz.tape import Shape, Tape, Value, propagate
 
 ChildLists = Sequence[Sequence[int]]
 
@@ -160,10 +160,19 @@ class OracleRun:
         found = {name for vertex in self._vertices.values() for name in vertex.pulled}
         return found | {n for vertex in self._vertices.values() for n, _ in vertex.pulled_of}
 
-    def push(self, name: str) -> Bounded:
-        """Return a push of all vertices: [V, *shape]; zeros of those that do not push it."""
+    def looked_up(self, name: str) -> set[int]:
+        """Return the rows of a parameter that are looked up."""
+        leaf = self._leaves[name]
+        return {row for table, rows in self.tape.lookups if table is leaf for row in rows} - {-1}
+
+    def push(self, name: str, shape: Shape = ()) -> Bounded:
+        """Return a push of all vertices: [V, *shape]; zeros of those that do not push it.
+
+        Args:
+            shape: where none does.
+        """
         there = {v: x.pushed[name].number for v, x in self._vertices.items() if name in x.pushed}
-        none = exact(np.zeros(next(iter(there.values())).shape))
+        none = exact(np.zeros(next((x.shape for x in there.values()), (1, *shape))))
         found = [there.get(v, none) for v in range(len(self._vertices))]
         return Bounded(
             np.concatenate([f.value for f in found]), np.concatenate([f.error for f in found])

@@ -1,24 +1,25 @@
-"""A vertex function as plain data: it shrinks easily and prints as Python.
+"""Networks as plain data: they shrink easily and print as Python.
 
-Nodes are numbered; an operand is the number of an earlier node, or a real number. `source` writes
-`def build(vrt)`, which makes the function with vertexrt or with the oracle.
+A function is a list of nodes; an operand is the number of an earlier node, or a real number.
+`source` writes `def build(vrt)`, which makes the network with vertexrt or with the oracle.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Shape = tuple[int, ...]
 Operand = int | float
+Slot = int | str  # the number of a slot, or the name of a relation of at most one child
 Build = Callable[[Any], Any]
 
+CHILDREN = "children"  # the relation of all children, where a function stands alone
 # How a node reads: operands first, then what else it has. Others are calls: `vrt.NAME(operands)`.
 TEXTS = {
-    "gather": "self.gather({0}).{1}",
-    "gather_all": "self.gather_all({1}).{0}",
-    "present": "self.present({0})",
+    "gather": "self.gather({0!r}).{1}",
+    "present": "self.present({0!r})",
     "has": "self.present({1!r})",
     "element": "{0}[{1}]",
     "named": "{0}[{1}]",
@@ -48,19 +49,18 @@ TEXTS = {
     "greater": "{0} > {1}",
     "greater_equal": "{0} >= {1}",
 }
-LOSSES = ("binary_cross_entropy_with_logits", "cross_entropy", "hinge_loss")
-LOSSES += ("multi_margin_loss", "squared_error")
-ACTIVATIONS = ("elu", "gelu", "leaky_relu", "silu", "softplus", "block_diagonal")  # of vrt.nn
+COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+HOMES = {
+    "vrt.losses": (
+        *("binary_cross_entropy_with_logits", "cross_entropy", "hinge_loss"),
+        *("multi_margin_loss", "squared_error"),
+    ),
+    "vrt.nn": ("elu", "gelu", "leaky_relu", "silu", "softplus", "block_diagonal"),
+}
+LABELLED = ("cross_entropy", "smoothed", "multi_margin_loss")  # 0 where the label is absent
+INDEXING = ("embed", "named", *LABELLED)  # by the last operand
 PULLS = ("pull", "edge", "slot_edge")  # extra: a name, and of which slot
 PARAMETERS = ("parameter", "part")  # extra: a name, and which part
-INDEXING = (
-    "embed",
-    "cross_entropy",
-    "smoothed",
-    "multi_margin_loss",
-    "named",
-)  # by the last operand
-COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +69,13 @@ class ValueType:
 
     Attributes:
         shape: of one row.
-        per_child: a row for each child, from `gather_all`.
+        relation: of whose children it has a row for each; "" for a value per vertex.
         index: an integer pull, which few ops take.
-        relation: of the children, where the function reads all of several.
     """
 
     shape: Shape
-    per_child: bool = False
+    relation: str = ""
     index: bool = False
-    relation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,124 +107,196 @@ class FunctionSpec:
     """A vertex function: declarations, nodes, and the nodes that it scatters and pushes.
 
     Attributes:
-        frozen: parameters that have no gradient.
-        relations: of which it may read all children, by name; 0 where it stands alone and reads
-            all children.
+        arity: of slots that have numbers.
+        inputs: by relation the types of its children; every: relations that are read whole.
     """
 
-    arity: int | None
     state: Mapping[str, int]
-    initial: Mapping[str, str]
-    parameters: Mapping[str, Shape]
-    pulls: Mapping[str, PullForm]
     nodes: tuple[FuzzNode, ...]
     scatter: Mapping[str, int]
     pushes: Mapping[str, int]
-    frozen: frozenset[str] = frozenset()
-    relations: int = 0
+    pulls: Mapping[str, PullForm]
+    arity: int | None = None
+    initial: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    every: tuple[str, ...] = (CHILDREN,)
 
     @property
     def roots(self) -> tuple[int, ...]:
         """The nodes that are scattered or pushed."""
         return (*self.scatter.values(), *self.pushes.values())
 
-    def weight(self) -> tuple[int, int, int]:
+    @property
+    def parameters(self) -> list[str]:
+        """The names of the parameters that it reads."""
+        read = {n.extra[0] for n in self.nodes if n.op in PARAMETERS}
+        return sorted(read | set(self.initial.values()))
+
+    def weight(self) -> tuple[int, ...]:
         """Return what shrinking makes less: nodes, then declarations, then how late they are."""
-        declared = len(self.state) + len(self.pushes) + len(self.parameters) + len(self.initial)
+        named = len(self.state) + len(self.pushes) + len(self.initial) + len(self.inputs)
         late = sum(x for node in self.nodes for x in node.operands) + sum(self.roots)
-        return len(self.nodes), declared, late
+        return len(self.nodes), named + len(self.parameters), late
 
 
-def prune(spec: FunctionSpec) -> FunctionSpec:
+@dataclass(frozen=True, slots=True)
+class NetworkSpec:
+    """Vertex functions by the names of their types; one that stands alone is called "".
+
+    Attributes:
+        parameters: by name, which several functions may read; frozen: those without a gradient.
+        reduction: of `vrt.compile`.
+    """
+
+    types: Mapping[str, FunctionSpec]
+    parameters: Mapping[str, Shape]
+    frozen: frozenset[str] = frozenset()
+    reduction: str = "mean_graphs"
+
+    @property
+    def alone(self) -> bool:
+        """Tell whether it is one function without types."""
+        return "" in self.types
+
+    def names(self) -> dict[str, str]:
+        """Return what the network calls each parameter: after the first type that has it."""
+        found: dict[str, str] = {}
+        for kind, function in self.types.items():
+            for name in function.parameters:
+                found.setdefault(name, f"{kind}.{name}" if kind else name)
+        return found
+
+    def tables(self) -> set[str]:
+        """Name trained parameters that are only looked up in, by numbers that are pulled."""
+        looked, others = set(), set(self.frozen)
+        for function in self.types.values():
+            others |= set(function.initial.values())
+            for node in function.nodes:
+                for at, x in enumerate(node.operands):
+                    if function.nodes[x].op in PARAMETERS:
+                        pulled = function.nodes[node.operands[-1]].op in PULLS
+                        table = node.op == "embed" and at == 0 and pulled
+                        (looked if table else others).add(function.nodes[x].extra[0])
+            roots = [function.nodes[k] for k in function.roots]
+            others |= {node.extra[0] for node in roots if node.op in PARAMETERS}
+        return looked - others
+
+    def pushes(self) -> list[str]:
+        """Name the pushes."""
+        return list(dict.fromkeys(name for f in self.types.values() for name in f.pushes))
+
+    def weight(self) -> tuple[int, ...]:
+        """Return what shrinking makes less."""
+        each = [function.weight() for function in self.types.values()]
+        return len(each), *map(sum, zip(*each, strict=True))
+
+
+def prune(network: NetworkSpec) -> NetworkSpec:
     """Leave out what nothing scattered or pushed needs, and number the rest anew."""
+    types = {kind: _pruned(function, {*network.types}) for kind, function in network.types.items()}
+    used = {name for function in types.values() for name in function.parameters}
+    kept = {name: shape for name, shape in network.parameters.items() if name in used}
+    return replace(network, types=types, parameters=kept, frozen=network.frozen & used)
+
+
+def _pruned(function: FunctionSpec, kinds: set[str]) -> FunctionSpec:
     live: set[int] = set()
-    stack = list(spec.roots)
+    stack = list(function.roots)
     while stack:
         k = stack.pop()
         if k not in live:
             live.add(k)
-            stack += spec.nodes[k].operands
-    order = sorted(live)
-    new: dict[int, int] = {k: n for n, k in enumerate(order)}
+            stack += function.nodes[k].operands
+    new = {k: n for n, k in enumerate(sorted(live))}
     nodes = tuple(
-        replace(
-            spec.nodes[k],
-            inputs=tuple(x if isinstance(x, float) else new[x] for x in spec.nodes[k].inputs),
-        )
-        for k in order
+        replace(node, inputs=tuple(x if isinstance(x, float) else new[x] for x in node.inputs))
+        for k, node in enumerate(function.nodes)
+        if k in live
     )
-    read = {n.extra[1] for n in nodes if n.op == "gather"}  # an initial state is for slots
-    initial = {field: name for field, name in spec.initial.items() if field in read}
-    used = {n.extra[0] for n in nodes if n.op in PARAMETERS} | set(initial.values())
+    gathered = {n.extra[1] for n in nodes if n.op == "gather"}  # an initial state is for slots
     pulled = {n.extra[0] for n in nodes if n.op in PULLS}
+    read = slots_of(nodes) | {n.type.relation for n in nodes}
     return replace(
-        spec,
+        function,
         nodes=nodes,
-        initial=initial,
-        scatter={name: new[k] for name, k in spec.scatter.items()},
-        pushes={name: new[k] for name, k in spec.pushes.items()},
-        parameters={n: shape for n, shape in spec.parameters.items() if n in used},
-        pulls={n: form for n, form in spec.pulls.items() if n in pulled},
-        frozen=spec.frozen & used,
+        initial={f: name for f, name in function.initial.items() if f in gathered},
+        scatter={name: new[k] for name, k in function.scatter.items()},
+        pushes={name: new[k] for name, k in function.pushes.items()},
+        pulls={n: form for n, form in function.pulls.items() if n in pulled},
+        inputs={
+            r: tuple(k for k in of if k in kinds) for r, of in function.inputs.items() if r in read
+        },
     )
 
 
-def source(spec: FunctionSpec) -> str:
-    """Write `def build(vrt)`, which makes the function with either module."""
-    lines = ["def build(vrt):", "    class F(vrt.VertexFunction):", "        def __init__(self):"]
-    for name, shape in spec.parameters.items():
-        frozen = ", trainable=False" if name in spec.frozen else ""
-        lines.append(f"            self.{name} = vrt.Parameter({tuple(shape)}{frozen})")
-    initial = ", ".join(f"{field!r}: self.{name}" for field, name in spec.initial.items())
-    tail = f", initial={{{initial}}}" if initial else ""
-    lines.append(
-        f"            super().__init__(arity={spec.arity}, state={dict(spec.state)!r}{tail})"
-    )
-    lines += ["", "        def forward(self):"]
-    lines += [f"            {line}" for line in _body(spec)]
-    return "\n".join([*lines, "", "    return F()", ""])
+def slots_of(nodes: tuple[FuzzNode, ...]) -> set[Slot]:
+    """Return the slots that nodes read."""
+    found = {n.extra[0] for n in nodes if n.op in ("gather", "present")}
+    return found | {n.extra[1] for n in nodes if n.op == "slot_edge"}
 
 
-def relation_name(number: int) -> str:
-    """Name a relation of which all children are read."""
-    return f"r{number}"
+def source(network: NetworkSpec) -> str:
+    """Write `def build(vrt)`, which makes the network with either module."""
+    lines = ["def build(vrt):"]
+    for name, shape in network.parameters.items():
+        frozen = ", trainable=False" if name in network.frozen else ""
+        lines.append(f"    {name} = vrt.Parameter({tuple(shape)}{frozen})")
+    for kind, function in network.types.items():
+        initial = ", ".join(f"{f!r}: {name}" for f, name in function.initial.items())
+        tail = f", initial={{{initial}}}" if initial else ""
+        state = f"arity={function.arity}, state={dict(function.state)!r}{tail}"
+        lines += [f"    class F{kind}(vrt.VertexFunction):", "        def __init__(self):"]
+        lines += [f"            self.{name} = {name}" for name in function.parameters]
+        lines += [f"            super().__init__({state})", "", "        def forward(self):"]
+        lines += [f"            {line}" for line in _body(function)]
+        lines.append("")
+    if network.alone:
+        return "\n".join([*lines, "    return F()", ""])
+    lines.append("    model = vrt.Model()")
+    lines += [f"    model.{kind} = F{kind}()" for kind in network.types]
+    for kind, function in network.types.items():
+        for relation, of in function.inputs.items():
+            children = ", ".join(f"model.{name}" for name in of)
+            lines.append(f"    model.{kind}.inputs[{relation!r}] = ({children},)")
+    return "\n".join([*lines, "    return model", ""])
 
 
-def _body(spec: FunctionSpec) -> Iterator[str]:
+def _body(function: FunctionSpec) -> Iterator[str]:
     """Write the lines of `forward`."""
 
     def name(x: Operand) -> str:
         if isinstance(x, float):
             return repr(x)
-        node = spec.nodes[x]
+        node = function.nodes[x]
         return f"self.{''.join(node.extra)}" if node.op in PARAMETERS else f"v{x}"
 
-    looked_up = {n.operands[-1] for n in spec.nodes if n.op in INDEXING}
-    others = (n for n in spec.nodes if n.op not in (*INDEXING, "has"))
+    looked_up = {n.operands[-1] for n in function.nodes if n.op in INDEXING}
+    others = (n for n in function.nodes if n.op not in (*INDEXING, "has"))
     looked_up -= {x for n in others for x in n.operands}
-    for k, node in enumerate(spec.nodes):
+    for slot in sorted(s for s in slots_of(function.nodes) if isinstance(s, str)):
+        yield f"self.gather({slot!r})"  # so that it is known as a slot
+    for k, node in enumerate(function.nodes):
         if node.op in PARAMETERS:
             continue
         operands = [name(x) for x in node.inputs]
-        relation = repr(relation_name(node.type.relation)) if spec.relations else ""
+        relation = "" if node.type.relation == CHILDREN else repr(node.type.relation)
         if node.op in PULLS:
-            text = _pull(node.extra[0], spec.pulls[node.extra[0]], k in looked_up)
+            text = _pull(node.extra[0], function.pulls[node.extra[0]], k in looked_up)
             whose = repr(node.extra[1]) if node.op == "slot_edge" else relation
-            if whose and node.op != "pull":
+            if node.op != "pull" and whose:
                 text = f"{text[:-1]}, relation={whose})"
         elif node.op == "gather_all":
-            text = TEXTS[node.op].format(*node.extra, relation)
+            text = f"self.gather_all({relation}).{node.extra[0]}"
         elif node.op in TEXTS:
             text = TEXTS[node.op].format(*operands, *node.extra)
         else:  # reductions may say what they go over
             operands += [f"axis={axis!r}" for axis in node.extra if axis]
-            home = "vrt.losses" if node.op in LOSSES else "vrt"
-            home = "vrt.nn" if node.op in ACTIVATIONS else home
+            home = next((home for home, ops in HOMES.items() if node.op in ops), "vrt")
             text = f"{home}.{node.op}({', '.join(operands)})"
         yield f"v{k} = {text}"
-    if spec.state:
-        yield f"self.scatter({', '.join(f'{f}={name(k)}' for f, k in spec.scatter.items())})"
-    for push, k in spec.pushes.items():
+    if function.state:
+        yield f"self.scatter({', '.join(f'{f}={name(k)}' for f, k in function.scatter.items())})"
+    for push, k in function.pushes.items():
         yield f"self.push({push!r}, {name(k)})"
 
 

@@ -9,146 +9,41 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType, SimpleNamespace
-from typing import Any, ClassVar, Protocol
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import numpy as np
 
-from tests.fuzz.bounded import Array, Bounded, join
+from tests.fuzz.bounded import Bounded, join
 from tests.fuzz.oracle_elementwise import *  # noqa: F403 - the names of vertexrt
 from tests.fuzz.oracle_functional import *  # noqa: F403
 from tests.fuzz.oracle_functional import concat, embed
-from tests.fuzz.tape import Operators, Shape, Value, lift, together
+from tests.fuzz.tape import Operators, Shape, Value, lift
 
 Operand = Any  # Value | Parameter | float
 
 
-class Matrix(Operators):
-    """What a parameter and a part of one have in common; `leaf` is the value."""
+class Parameter(Operators):
+    """A trained or frozen array; `leaf` is its value in the batch that is being evaluated."""
 
     leaf: Value
-    shape: Shape
-
-    def part(self, start: int, shape: Shape) -> Part:
-        """Return elements from one on."""
-        raise NotImplementedError
-
-    def __getitem__(self, key: Any) -> Any:
-        if len(self.shape) < 2:
-            return self.leaf[key]
-        if isinstance(key, Value):
-            return embed(self, key)
-        rows, *rest = self.shape
-        found = range(rows)[key]
-        each = int(np.prod(rest))
-        if isinstance(found, int):
-            return self.part(found * each, tuple(rest))
-        return self.part(found[0] * each, (len(found), *rest))
-
-    def reshape(self, *shape: int) -> Part:
-        """Return the same elements in another shape."""
-        return self.part(0, shape)
-
-    @property
-    def T(self) -> Transposed:
-        """The transpose, to multiply by."""
-        return Transposed(self)
-
-    def __matmul__(self, x: Operand) -> Value:
-        w, v = together(self, x)
-        matrix = w.number[0]
-
-        def vjp(g: Bounded) -> Sequence[Bounded]:
-            d_w = g.transposed @ v.number
-            return d_w.reshape(1, *w.shape), g @ matrix
-
-        product = v.number @ matrix.transposed
-        return Value(v.tape, product, (self.shape[0],), v.children, (w, v), vjp)
-
-
-class Parameter(Matrix):
-    """A trained or frozen array; `leaf` is its value in the batch that is being evaluated."""
 
     def __init__(self, shape: Shape, trainable: bool = True) -> None:
         self.shape = tuple(shape)
         self.trainable = trainable
 
-    def part(self, start: int, shape: Shape) -> Part:
-        """Return elements from one on."""
-        return Part(self, start, shape)
-
-
-class Part(Matrix):
-    """Elements of a parameter in another shape."""
-
-    def __init__(self, parameter: Parameter, start: int, shape: Shape) -> None:
-        self.parameter, self.start, self.shape = parameter, start, tuple(shape)
-
-    def part(self, start: int, shape: Shape) -> Part:
-        """Return elements from one on."""
-        return Part(self.parameter, self.start + start, shape)
-
-    @property
-    def leaf(self) -> Value:  # type: ignore[override]
-        """The elements of the parameter's value."""
-        whole = self.parameter.leaf
-        at = slice(self.start, self.start + int(np.prod(self.shape)))
-        number = whole.number.reshape(-1)[at].reshape(1, *self.shape)
-
-        def vjp(g: Bounded) -> Sequence[Bounded]:
-            total = Bounded(np.zeros(whole.number.value.size), np.zeros(whole.number.value.size))
-            flat = g.reshape(-1)
-            total.value[at], total.error[at] = flat.value, flat.error
-            return (total.reshape(*whole.number.shape),)
-
-        return Value(whole.tape, number, self.shape, None, (whole,), vjp)
-
-
-class Transposed:
-    """The transpose of a parameter."""
-
-    def __init__(self, parameter: Matrix) -> None:
-        self.parameter = parameter
-
-    def __matmul__(self, x: Operand) -> Value:
-        w, v = together(self.parameter, x)
-        matrix = w.number[0]
-
-        def vjp(g: Bounded) -> Sequence[Bounded]:
-            d_w = v.number.transposed @ g
-            return d_w.reshape(1, *w.shape), g @ matrix.transposed
-
-        return Value(v.tape, v.number @ matrix, (w.shape[1],), v.children, (w, v), vjp)
-
-
-class Vertex(Protocol):
-    """What `evaluate` gives a function at one vertex."""
-
-    slots: Sequence[int]
-    relations: Sequence[str | None]
-    states: Mapping[int, Mapping[str, Value]]
-    pushed: dict[str, Value]
-    scattered: dict[str, Value]
-
-    def constant(self, value: Array) -> Value:
-        """Return a value of the tape without inputs."""
-
-    def pull(self, name: str) -> Value:
-        """Return the pulled value of the vertex; zeros with the index -1 where it is absent."""
-
-    def edge(self, name: str, relation: str) -> Value:
-        """Return the pulled values of the edges to all children of a relation."""
-
-    def slot_edge(self, name: str, slot: int) -> Value:
-        """Return the pulled value of the edge to the child in a slot."""
+    def __getitem__(self, key: Any) -> Any:
+        return (
+            embed(self, key) if isinstance(key, Value) and len(self.shape) > 1 else lift(self)[key]
+        )
 
 
 class VertexFunction:
     """F; `vertex` is where it is evaluated, `at` where any function is."""
 
-    vertex: Vertex
-    at: ClassVar[Vertex]
-    inputs: Mapping[str, Any] = MappingProxyType({})
+    vertex: Any  # `OracleVertex` of `evaluate`
+    at: ClassVar[Any]
+    inputs: dict[str, Any]
 
     def __init__(
         self,
@@ -156,8 +51,10 @@ class VertexFunction:
         arity: int | None = None,
         state: Mapping[str, int],
         initial: Mapping[str, Parameter] | None = None,
+        inputs: Mapping[str, Any] | None = None,
     ) -> None:
         self.arity, self.state, self.initial = arity, dict(state), dict(initial or {})
+        self.inputs = dict(inputs or {})
 
     def parameters(self) -> dict[str, Parameter]:
         """Return the parameters by attribute name; those of lists and dicts are numbered."""
@@ -173,11 +70,10 @@ class VertexFunction:
         named = {n: v for n, v in vars(self).items() if n not in ("initial", "vertex")}
         return dict(found for name, value in named.items() for found in visit(name, value))
 
-    def _sizes(self, relation: int | str) -> Mapping[str, int]:
-        """Return the state of the function that a relation reads."""
+    def _sources(self, relation: int | str) -> Sequence[VertexFunction]:
+        """Return the functions whose state a relation reads; all have the same fields."""
         of = self.inputs.get(str(relation), self)
-        state: Mapping[str, int] = (of[0] if isinstance(of, (list, tuple)) else of).state
-        return state
+        return of if isinstance(of, (list, tuple)) else [of]
 
     def _place(self, slot: int | str) -> int:
         """Return which edge leads to the child in a slot, or of a relation that has one; -1."""
@@ -193,11 +89,13 @@ class VertexFunction:
         at = self._place(slot)
         if at >= 0:
             return SimpleNamespace(**self.vertex.states[self.vertex.slots[at]])
+        sources = self._sources(slot)
+        initial = self.initial if any(source is self for source in sources) else {}
         fields = {
-            name: lift(self.initial[name])
-            if name in self.initial
+            name: lift(initial[name])
+            if name in initial
             else self.vertex.constant(np.zeros((1, size)))
-            for name, size in self._sizes(slot).items()
+            for name, size in sources[0].state.items()
         }
         return SimpleNamespace(**fields)
 
@@ -216,7 +114,7 @@ class VertexFunction:
 
             return Value(none.tape, number, (size,), present, parts, vjp)
 
-        sizes = self._sizes(relation)
+        sizes = self._sources(relation)[0].state
         return SimpleNamespace(**{name: stack(name, n) for name, n in sizes.items()})
 
     def scatter(self, **state: Operand) -> None:
@@ -256,16 +154,20 @@ class VertexFunction:
 
     def present(self, what: int | str) -> Value:
         """Return 1.0 where there is a child in a slot, or a pulled value."""
-        if isinstance(what, str):
-            has = self.vertex.pull(what).index >= 0
+        if isinstance(what, int) or what in vars(self).get("_slots", ()):
+            has = self._place(what) >= 0
         else:
-            has = what < len(self.vertex.slots) and self.vertex.slots[what] >= 0
+            has = self.vertex.pull(what).index >= 0
         return self.vertex.constant(np.array([float(has)]))
 
     def push(self, name: str, value: Operand) -> Value:
         """Write a value to the outside and return it."""
         self.vertex.pushed[name] = lift(value)
         return self.vertex.pushed[name]
+
+
+class Model:
+    """Holds the functions of types as attributes."""
 
 
 def _shape(given: int | Shape | None) -> Shape:
@@ -277,7 +179,7 @@ def full(shape: Any, value: float) -> Value:
     return VertexFunction.at.constant(np.full((1, *_shape(shape)), value))
 
 
-def block_diagonal(weights: Matrix, x: Operand) -> Value:
+def block_diagonal(weights: Parameter, x: Operand) -> Value:
     """Multiply parts of a vector, each by a matrix of its own."""
     count, _, inner = weights.shape
     parts = [lift(x)[k * inner : (k + 1) * inner] for k in range(count)]

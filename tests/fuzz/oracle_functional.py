@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tests.fuzz.bounded import Bounded, exact, join
-from tests.fuzz.oracle_elementwise import FUNCTION_ROUNDINGS, relu, softplus
+from tests.fuzz.oracle_elementwise import exp, log, relu, softplus
 from tests.fuzz.tape import Value, lift, together, whole
 
 Operand = Any  # Value | Parameter | float
@@ -127,43 +127,29 @@ def _compare_others(v: Value, top: Bounded, index: np.ndarray[Any, Any], axis: i
     v.tape.compared(number[others], whole[others])
 
 
+def _below(v: Value, axis: str | None) -> tuple[Value, Bounded]:
+    """Return what is subtracted before powers are taken, and it, of length 1 along the axis."""
+    (along,) = _axes(v, axis)
+    top = exact(v.number.value.max(along, keepdims=True, initial=0.0))
+    whole = Value(v.tape, top.broadcast(v.number.shape), v.shape, v.children)
+    return v - whole, top
+
+
 def logsumexp(x: Operand, *, axis: str | None = None) -> Value:
     """Return log(sum(exp(x))) over the elements, or the children; zeros without children."""
     v = lift(x)
-    (along,) = _axes(v, axis)
-    if not v.number.shape[along]:
-        return sum(v, axis=axis)
-    share, total = _partition(v, along)
-    return _reduced(v, (along,), total, lambda g: g * share)
-
-
-def _partition(v: Value, axis: int) -> tuple[Bounded, Bounded]:
-    """Return the softmax along an axis, and the logarithm of the partition sum."""
-    number = v.number
-    top = number.value.max(axis, keepdims=True)
-    powers = np.exp(number.value - top)
-    total = powers.sum(axis, keepdims=True)
-    share = powers / total
-    value = top + np.log(total)
-    deep = np.sqrt(number.shape[axis])
-    moved = (share * number.error).sum(axis, keepdims=True)
-    error = moved + FUNCTION_ROUNDINGS * (np.abs(value) + deep)
-    beside = number.error + error + np.abs(number.value) + np.abs(value) + FUNCTION_ROUNDINGS
-    return Bounded(share, share * beside), Bounded(value, error)
+    less, top = _below(v, axis)
+    total = sum(exp(less), axis=axis)
+    if not v.number.value.size:
+        return total
+    shift = Value(v.tape, top.reshape(*total.number.shape), total.shape, total.children)
+    return log(total) + shift
 
 
 def softmax(x: Operand, *, axis: str | None = None) -> Value:
     """Return exp(x) / sum(exp(x)) over the elements, or the children."""
-    v = lift(x)
-    (along,) = _axes(v, axis)
-    if not v.number.shape[along]:
-        return v * 1.0
-    share, _ = _partition(v, along)
-
-    def vjp(g: Bounded) -> Sequence[Bounded]:
-        return (share * (g - (g * share).sum(along, keepdims=True)),)
-
-    return Value(v.tape, share, v.shape, v.children, (v,), vjp)
+    powers = exp(_below(lift(x), axis)[0])
+    return powers / sum(powers, axis=axis)
 
 
 def log_softmax(x: Operand, *, axis: str | None = None) -> Value:
@@ -229,16 +215,8 @@ def squared_error(x: Operand, y: Operand) -> Value:
     return _added(difference * difference)
 
 
-def _added(square: Value) -> Value:
-    if not square.shape:
-        return square
-    total = square.number.sum(tuple(range(1, square.number.value.ndim)))
-
-    def vjp(g: Bounded) -> Sequence[Bounded]:
-        rows = g.reshape(-1, *[1] * len(square.shape))
-        return (rows.broadcast(square.number.shape),)
-
-    return Value(square.tape, total, (), square.children, (square,), vjp)
+def _added(x: Value) -> Value:
+    return sum(x, axis="elements") if x.shape else x
 
 
 def embed(table: Operand, index: Value) -> Value:
@@ -247,6 +225,7 @@ def embed(table: Operand, index: Value) -> Value:
     count, width = leaf.shape
     named = index.number.value.reshape(-1)  # of a value per child, of each
     rows = [int(n) if n == int(n) and n < count else -1 for n in named]
+    leaf.tape.lookups.append((leaf, rows))
 
     def vjp(g: Bounded) -> Sequence[Bounded]:
         whole = exact(np.zeros((1, *leaf.shape)))

@@ -1,33 +1,44 @@
-"""Make a failure small: fewer vertices, then fewer nodes, as long as it fails in the same way."""
+"""Make a failure small, as long as it fails in the same way, and print it as a script."""
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tests.fuzz.batches import BatchSpec, ChildLists, fit
-from tests.fuzz.compare import Expected, Outcome, check
-from tests.fuzz.function import FunctionSpec, FuzzNode, ValueType, builder, prune, source
-from tests.fuzz.ways import NamedWay
+from tests.fuzz.batches import BatchSpec, smaller_batches
+from tests.fuzz.calls import OF_BATCHES, Call, Player
+from tests.fuzz.compare import Outcome
+from tests.fuzz.function import FunctionSpec, FuzzNode, NetworkSpec, ValueType, prune, source
+from tests.fuzz.updates import Rule
+from tests.fuzz.ways import NamedWay, ways_of
 
 SCRIPT = '''"""{way} on {device}, {dtype}: {text}
 
 Run it in the checkout: VERTEXRT_CHECK=1 PYTHONPATH=. python FILE
 """
 
-from tests.fuzz.batches import BatchSpec, PullSpec
-from tests.fuzz.compare import report
-from tests.fuzz.function import PullForm
+from tests.fuzz.batches import BatchSpec, GraphSpec, Pulled
+from tests.fuzz.function import FunctionSpec, FuzzNode, NetworkSpec, PullForm, ValueType
+from tests.fuzz.shrink import Case, report
+from tests.fuzz.updates import Rule
 
-
+# The network:
+#
 {source}
 
 report(
-    build,
-    [
+    Case(
+        {network!r},
+        (
 {batches}
-    ],
+        ),
+        (
+{calls}
+        ),
+        {rule!r},
+    ),
     device={device!r},
     dtype={dtype!r},
     way={way!r},
@@ -37,189 +48,187 @@ report(
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
-    """A function and batches, run one after another in one network, that fail in one way."""
+class Case:
+    """Calls on a network: what a failure is made of."""
 
-    function: FunctionSpec
+    network: NetworkSpec
     batches: tuple[BatchSpec, ...]
-    way: NamedWay
-    shuffle: int
-    outcome: Outcome
+    calls: tuple[Call, ...]
+    rule: Rule
 
-    def script(self) -> str:
+    def play(self, way: NamedWay, shuffle: int = 1) -> Outcome:
+        """Play it on networks of its own."""
+        return Player(self.network, self.batches, way, shuffle).play(self.calls, self.rule)
+
+    def script(self, way: NamedWay, shuffle: int, text: str) -> str:
         """Print it as Python that runs in a checkout and exits with 1 while it fails."""
+        lines = source(self.network).splitlines()
         return SCRIPT.format(
-            source=source(self.function),
-            batches="\n".join(f"        {batch!r}," for batch in self.batches),
-            way=self.way.name,
-            device=self.way.way.device,
-            dtype=self.way.way.dtype,
-            shuffle=self.shuffle,
-            text=self.outcome.text.replace("\\", "/").replace('"', "'"),
+            source="\n".join(f"#     {line}".rstrip() for line in lines),
+            network=self.network,
+            batches="\n".join(f"            {batch!r}," for batch in self.batches),
+            calls="\n".join(f"            {call!r}," for call in self.calls),
+            rule=self.rule,
+            way=way.name,
+            device=way.way.device,
+            dtype=way.way.dtype,
+            shuffle=shuffle,
+            text=text.replace("\\", "/").replace('"', "'"),
         )
 
 
-def shrink(failure: Failure, seconds: float) -> Failure:
-    """Return the smallest failure of the same kind that is found in a time."""
+def report(case: Case, device: str, dtype: str, way: str, shuffle: int = 1) -> None:
+    """Play a case and exit: 1 with what is wrong, 0 without. Shrunk failures call it."""
+    (named,) = [w for w in ways_of(device, dtype) if w.name == way]
+    outcome = case.play(named, shuffle)
+    print(outcome.kind, outcome.text)
+    sys.exit(outcome.failed)
+
+
+def shrink(case: Case, way: NamedWay, shuffle: int, found: Outcome, seconds: float) -> Case:
+    """Return the smallest case that fails in the same way and is found in a time."""
     end = time.monotonic() + seconds
     tried: set[str] = set()
-
-    def still(candidate: Failure) -> Failure | None:
-        """Run a candidate; None where it does not fail as the first one did."""
-        key = source(candidate.function) + repr(candidate.batches)
-        if time.monotonic() > end or key in tried:
-            return None
-        tried.add(key)
-        outcome = _run(candidate)
-        same = outcome.kind == failure.outcome.kind
-        return replace(candidate, outcome=outcome) if same else None
-
-    while (less := _first(_smaller(failure), still)) is not None:
-        failure = less
-    return failure
-
-
-def _first(
-    candidates: Iterator[Failure], still: Callable[[Failure], Failure | None]
-) -> Failure | None:
-    return next((found for c in candidates if (found := still(c)) is not None), None)
+    case = _used(replace(case, calls=case.calls[: found.number + 1]))
+    while True:
+        for less in _smaller(case):
+            if time.monotonic() > end:
+                return case
+            if (key := repr(less)) in tried:
+                continue
+            tried.add(key)
+            outcome = less.play(way, shuffle)
+            if outcome.kind == found.kind:
+                case = _used(replace(less, calls=less.calls[: outcome.number + 1]))
+                break
+        else:
+            return case
 
 
-def _run(failure: Failure) -> Outcome:
-    build = builder(source(failure.function))
-    expected = [Expected(build, batch) for batch in failure.batches]
-    if any(want.unclear(failure.way.way.dtype) for want in expected):
-        return Outcome("unclear")
-    return check(build, expected, failure.way, failure.shuffle)
+def _batch(call: Call) -> int | None:
+    return call[1] if call[0] in OF_BATCHES else None
 
 
-def _smaller(failure: Failure) -> Iterator[Failure]:
-    """Yield what is less than a failure: batches first, then functions, the smallest first."""
-    for batches in smaller_batches(failure.batches):
-        yield replace(failure, batches=batches)
-    weight = failure.function.weight()
-    functions = [f for f in smaller_functions(failure.function) if f.weight() < weight]
-    for function in sorted(functions, key=FunctionSpec.weight):
-        batches = tuple(fit(batch, function) for batch in failure.batches)
-        yield replace(failure, function=function, batches=batches)
-
-
-# Batches.
-
-
-def smaller_batches(batches: Sequence[BatchSpec]) -> Iterator[tuple[BatchSpec, ...]]:
-    """Yield fewer batches, graphs, vertices or slots."""
-    for k, batch in enumerate(batches):
-        if len(batches) > 1:
-            yield (*batches[:k], *batches[k + 1 :])
-        for less in _smaller_batch(batch):
-            yield (*batches[:k], less, *batches[k + 1 :])
-
-
-def _smaller_batch(batch: BatchSpec) -> Iterator[BatchSpec]:
-    first = 0
-    for g, graph in enumerate(batch.graphs):
-        if len(batch.graphs) > 1:
-            yield _without(batch, g, (), range(first, first + len(graph)))
-        if len(graph) > 1:
-            for v in range(len(graph)):
-                yield _without(batch, g, _without_vertex(graph, v), [first + v])
-        for v, slots in enumerate(graph):
-            for k in range(len(slots)):
-                less = (*slots[:k], *slots[k + 1 :])
-                lists = (*graph[:v], less, *graph[v + 1 :])
-                yield _without(batch, g, lists, (), (first + v, k))
-        first += len(graph)
-    if batch.apart:
-        yield replace(batch, apart=False)
-    for name, pull in batch.pulls.items():
-        if pull.shared and (pull.form.bound or min(pull.index, default=0) >= 0):
-            plain = replace(pull, shared=False)
-            yield replace(batch, pulls={**batch.pulls, name: plain})
-
-
-def _without_vertex(graph: ChildLists, v: int) -> ChildLists:
-    return tuple(
-        tuple(-1 if c == v else c - (c > v) for c in slots)
-        for u, slots in enumerate(graph)
-        if u != v
+def _used(case: Case) -> Case:
+    """Leave out batches that no call names."""
+    used = sorted({b for call in case.calls if (b := _batch(call)) is not None}) or [0]
+    calls = tuple(
+        call if (b := _batch(call)) is None else (call[0], used.index(b), *call[2:])
+        for call in case.calls
     )
+    return replace(case, batches=tuple(case.batches[b] for b in used), calls=calls)
 
 
-def _without(
-    batch: BatchSpec,
-    g: int,
-    graph: ChildLists,
-    vertices: Sequence[int] | range,
-    slot: tuple[int, int] | None = None,
-) -> BatchSpec:
-    """Put a graph, or none, in place of another; leave out vertices and a slot from the pulls."""
-    graphs = (*batch.graphs[:g], *([graph] if graph else []), *batch.graphs[g + 1 :])
-    owners = [(v, k) for v, slots in enumerate(batch.children) for k in range(len(slots))]
-    gone, edges = (
-        set(vertices),
-        {e for e, of in enumerate(owners) if of[0] in vertices or of == slot},
-    )
-    pulls = {
-        name: replace(
-            pull,
-            index=tuple(
-                x for k, x in enumerate(pull.index) if k not in (edges if pull.form.edges else gone)
-            ),
-        )
-        for name, pull in batch.pulls.items()
-    }
-    return replace(batch, graphs=graphs, pulls=pulls)
+def _smaller(case: Case) -> Iterator[Case]:
+    """Yield what is less than a case: calls first, then batches, networks, and the optimizer."""
+    calls, rule = case.calls, case.rule
+    if len(calls) > 7:
+        yield replace(case, calls=calls[len(calls) // 2 :])
+    for k in range(len(calls) - 1):
+        yield replace(case, calls=(*calls[:k], *calls[k + 1 :]))
+    for k, batch in enumerate(case.batches):
+        for less in smaller_batches(batch):
+            yield replace(case, batches=(*case.batches[:k], less, *case.batches[k + 1 :]))
+    weight = case.network.weight()
+    networks = [n for n in smaller_networks(case.network) if n.weight() < weight]
+    for network in sorted(networks, key=NetworkSpec.weight):
+        batches = tuple(batch.fit(network) for batch in case.batches)
+        asked = tuple(_asking(call, network) for call in calls)
+        if all(batch.graphs for batch in batches):
+            yield replace(case, network=network, batches=batches, calls=asked)
+    if case.network.frozen:
+        yield replace(case, network=replace(case.network, frozen=frozenset()))
+    if case.network.reduction != "mean_graphs":
+        yield replace(case, network=replace(case.network, reduction="mean_graphs"))
+    if rule.groups or rule.schedule:
+        yield replace(case, rule=Rule(rule.name, rule.options))
+    plain = {"lr": rule.options["lr"], "momentum": 0.0, "weight_decay": 0.0}
+    if rule != Rule("SGD", plain):
+        yield replace(case, rule=Rule("SGD", plain))
+    for k, call in enumerate(calls):
+        for at, given in enumerate(call):
+            if isinstance(given, tuple) and len(given) > (call[0] not in ("step", "own")):
+                less_call = (*call[:at], given[1:], *call[at + 1 :])
+                yield replace(case, calls=(*calls[:k], less_call, *calls[k + 1 :]))
 
 
-# Functions.
+def _asking(call: Call, network: NetworkSpec) -> Call:
+    """Leave out pushes that a network does not have."""
+    known = network.pushes()
+
+    def kept(names: tuple[str, ...]) -> tuple[str, ...]:
+        least = () if call[0] in ("step", "own") else tuple(known[:1])
+        return tuple(n for n in names if n in known) or least
+
+    return tuple(kept(x) if isinstance(x, tuple) else x for x in call)
 
 
-def smaller_functions(spec: FunctionSpec) -> Iterator[FunctionSpec]:
-    """Yield functions without a push, a field or an initial state, or with nodes left out."""
-    for name in spec.pushes:
-        if name != "loss":
-            yield prune(replace(spec, pushes={n: k for n, k in spec.pushes.items() if n != name}))
-    if spec.initial:
-        yield prune(replace(spec, initial={}))
-    yield from _fewer_fields(spec)
-    for k in range(len(spec.nodes) - 1, -1, -1):
-        for other in _stand_ins(spec, k):
-            yield prune(_redirected(spec, k, other))
-        if spec.nodes[k].operands and not spec.nodes[k].type.per_child:
-            yield prune(_with_parameter(spec, k))
-    for field, k in spec.scatter.items():
-        for other in _stand_ins(spec, k):
-            yield prune(replace(spec, scatter={**spec.scatter, field: other}))
-    for push, k in spec.pushes.items():
-        for other in _stand_ins(spec, k):
-            yield prune(replace(spec, pushes={**spec.pushes, push: other}))
+# Networks.
 
 
-def _fewer_fields(spec: FunctionSpec) -> Iterator[FunctionSpec]:
-    read = {node.extra[-1] for node in spec.nodes if node.op in ("gather", "gather_all")}
-    for field in set(spec.state) - read:
-        yield prune(
-            replace(
-                spec,
-                state={f: n for f, n in spec.state.items() if f != field},
-                scatter={f: k for f, k in spec.scatter.items() if f != field},
-                initial={f: name for f, name in spec.initial.items() if f != field},
-            )
+def smaller_networks(network: NetworkSpec) -> Iterator[NetworkSpec]:
+    """Yield networks without a type, a push, a field or an initial state, or with less nodes."""
+    for kind, function in network.types.items():
+        others = {name: f for name, f in network.types.items() if name != kind}
+        if others:
+            yield from _whole(prune(replace(network, types=others)))
+        for less in _smaller_functions(function, network):
+            types = {**network.types, kind: less}
+            if less.state or function.state == less.state:
+                yield from _whole(prune(replace(network, types=types)))
+        for k in range(len(function.nodes)):
+            if function.nodes[k].operands and not function.nodes[k].type.relation:
+                yield prune(_with_parameter(network, kind, k))
+
+
+def _whole(network: NetworkSpec) -> Iterator[NetworkSpec]:
+    """Yield a network, if its relations have children and one of its types has a loss."""
+    related = all(of for f in network.types.values() for of in f.inputs.values())
+    if related and "loss" in network.pushes():
+        yield network
+
+
+def _smaller_functions(function: FunctionSpec, network: NetworkSpec) -> Iterator[FunctionSpec]:
+    for name in function.pushes:
+        pushes = {n: k for n, k in function.pushes.items() if n != name}
+        yield replace(function, pushes=pushes)
+    if function.initial:
+        yield replace(function, initial={})
+    if network.alone:
+        yield from _fewer_fields(function)
+    for k in range(len(function.nodes) - 1, -1, -1):
+        for other in _stand_ins(function, k):
+            yield _redirected(function, k, other)
+    for field, k in function.scatter.items():
+        for other in _stand_ins(function, k):
+            yield replace(function, scatter={**function.scatter, field: other})
+    for push, k in function.pushes.items():
+        for other in _stand_ins(function, k):
+            yield replace(function, pushes={**function.pushes, push: other})
+
+
+def _fewer_fields(function: FunctionSpec) -> Iterator[FunctionSpec]:
+    read = {node.extra[-1] for node in function.nodes if node.op in ("gather", "gather_all")}
+    for field in set(function.state) - read:
+        yield replace(
+            function,
+            state={f: n for f, n in function.state.items() if f != field},
+            scatter={f: k for f, k in function.scatter.items() if f != field},
+            initial={f: name for f, name in function.initial.items() if f != field},
         )
 
 
-def _stand_ins(spec: FunctionSpec, k: int) -> list[int]:
+def _stand_ins(function: FunctionSpec, k: int) -> list[int]:
     """List earlier nodes of a node's type: its own operands, the first ones, and the last."""
-    node = spec.nodes[k]
+    node = function.nodes[k]
     if node.type.index or not node.operands:
         return []
-    own = [x for x in node.operands if spec.nodes[x].type == node.type]
-    others = [j for j in range(k) if spec.nodes[j].type == node.type and j not in own]
+    own = [x for x in node.operands if function.nodes[x].type == node.type]
+    others = [j for j in range(k) if function.nodes[j].type == node.type and j not in own]
     return [*own, *others[:2], *others[2:][-2:]]
 
 
-def _redirected(spec: FunctionSpec, old: int, new: int) -> FunctionSpec:
+def _redirected(function: FunctionSpec, old: int, new: int) -> FunctionSpec:
     """Let what reads a node read another."""
 
     def moved(node: FuzzNode) -> FuzzNode:
@@ -227,18 +236,20 @@ def _redirected(spec: FunctionSpec, old: int, new: int) -> FunctionSpec:
         return replace(node, inputs=inputs)
 
     return replace(
-        spec,
-        nodes=tuple(moved(node) if k > old else node for k, node in enumerate(spec.nodes)),
-        scatter={name: new if k == old else k for name, k in spec.scatter.items()},
-        pushes={name: new if k == old else k for name, k in spec.pushes.items()},
+        function,
+        nodes=tuple(moved(node) if k > old else node for k, node in enumerate(function.nodes)),
+        scatter={name: new if k == old else k for name, k in function.scatter.items()},
+        pushes={name: new if k == old else k for name, k in function.pushes.items()},
     )
 
 
-def _with_parameter(spec: FunctionSpec, k: int) -> FunctionSpec:
+def _with_parameter(network: NetworkSpec, kind: str, k: int) -> NetworkSpec:
     """Put a new parameter in place of a node."""
-    shape, name = spec.nodes[k].type.shape, f"q{len(spec.parameters)}"
-    while name in spec.parameters:
+    function = network.types[kind]
+    shape, name = function.nodes[k].type.shape, f"q{len(network.parameters)}"
+    while name in network.parameters:
         name += "q"
     leaf = FuzzNode("parameter", (), (name,), ValueType(shape))
-    nodes = (*spec.nodes[:k], leaf, *spec.nodes[k + 1 :])
-    return replace(spec, nodes=nodes, parameters={**spec.parameters, name: shape})
+    nodes = (*function.nodes[:k], leaf, *function.nodes[k + 1 :])
+    types = {**network.types, kind: replace(function, nodes=nodes)}
+    return replace(network, types=types, parameters={**network.parameters, name: shape})

@@ -27,11 +27,13 @@ class Tape:
             run in a type whose rounding error is near it may take another side.
         tied: two numbers that were rounded are equal. They have the same bits in most runs, but not
             in all; then another of the two gets the gradient.
+        lookups: tables, and the rows (or -1) that were looked up.
         drops: dropout was asked for, which the oracle leaves out.
     """
 
     def __init__(self) -> None:
         self.values: list[Value] = []
+        self.lookups: list[tuple[Value, list[int]]] = []
         self.closest = np.inf
         self.tied = False
         self.drops = False
@@ -128,18 +130,50 @@ class Operators:
         return elementwise(lambda x: -x, lambda g, x: (-g,), self)
 
     def __getitem__(self, key: int | slice | Value) -> Value:
+        """Take elements of a vector, or rows of a parameter."""
         x = lift(self)
-        (length,) = x.shape
         if isinstance(key, Value):
             return _named(x, key)
-        places = np.arange(length)[key]
+        places = np.arange(x.shape[0])[key]
 
         def vjp(g: Bounded) -> Sequence[Bounded]:
-            whole = exact(np.zeros((len(g.value), length)))
+            whole = exact(np.zeros(x.number.shape))
             whole.value[:, places], whole.error[:, places] = g.value, g.error
             return (whole,)
 
-        return Value(x.tape, x.number[:, places], places.shape, x.children, (x,), vjp)
+        shape = (*np.shape(places), *x.shape[1:])
+        return Value(x.tape, x.number[:, places], shape, x.children, (x,), vjp)
+
+    def reshape(self, *shape: int) -> Value:
+        """Return the same elements in another shape."""
+        x = lift(self)
+        back = x.number.shape
+        return Value(
+            x.tape,
+            x.number.reshape(1, *shape),
+            shape,
+            None,
+            (x,),
+            lambda g: (g.reshape(*back),),
+        )
+
+    @property
+    def T(self) -> Value:
+        """The transpose of a matrix."""
+        x = lift(self)
+        matrix = x.number[0].transposed.reshape(1, *x.shape[::-1])
+        return Value(x.tape, matrix, x.shape[::-1], None, (x,), lambda g: (g[0].transposed[None],))
+
+    def __matmul__(self, x: Any) -> Value:
+        """Multiply a matrix and a vector."""
+        w, v = together(self, x)
+        matrix = w.number[0]
+
+        def vjp(g: Bounded) -> Sequence[Bounded]:
+            return (g.transposed @ v.number)[None], g @ matrix
+
+        product = v.number @ matrix.transposed
+        return Value(v.tape, product, w.shape[:1], v.children, (w, v), vjp)
 
 
 class Value(Operators):

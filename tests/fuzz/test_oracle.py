@@ -15,11 +15,12 @@ import pytest
 
 import vertexrt as vrt
 from tests.fuzz import oracle
-from tests.fuzz.batches import BatchSpec, parameters, pulled_rows, relations_of
+from tests.fuzz.batches import parameters
 from tests.fuzz.bounded import Array, exact
+from tests.fuzz.calls import Expected
 from tests.fuzz.campaign import drawn
 from tests.fuzz.evaluate import OracleRun, PulledRows
-from tests.fuzz.function import Build, builder, source
+from tests.fuzz.function import source
 from vertexrt.api import functional, losses, random
 
 STEP = 1e-6  # of central differences: rounding and curvature are both near 1e-10
@@ -102,73 +103,58 @@ def test_everything_public_is_drawn() -> None:
     assert arithmetic | compared | integers | {ast.Slice, ast.Constant} <= operators
 
 
-def run(
-    build: Build, batch: BatchSpec, pulls: dict[str, PulledRows], values: dict[str, Array]
-) -> OracleRun:
-    """Evaluate a batch with other pulls or parameters."""
-    children = batch.children
-    relations = relations_of(batch, children)
-    return OracleRun(build(oracle), children, pulls, values, relations)
+def clear_cases() -> Iterator[tuple[int, Expected, dict[str, Array], dict[str, PulledRows]]]:
+    """Yield networks whose comparisons are not nearly tied, and whose gradients are slopes.
 
-
-def unequal_rows(batch: BatchSpec) -> dict[str, PulledRows]:
-    """Return pulls of which no two rows are equal: at a tie there is no slope."""
-    rng = np.random.default_rng(7)
-    return {
-        name: rows
-        if rows.table is None
-        else PulledRows(rows.table + 0.01 * rng.normal(size=rows.table.shape), rows.index)
-        for name, rows in pulled_rows(batch).items()
-    }
-
-
-def clear_cases() -> Iterator[tuple[int, Build, BatchSpec]]:
-    """Yield functions whose comparisons are not nearly tied, and whose gradients are slopes."""
+    No two rows of their pulls are equal: at a tie there is no slope.
+    """
     for seed in SEEDS[:60]:
-        spec, (batch, *_) = drawn(seed, 4)
-        if any(node.op in ("stop_gradient", "straight_through") for node in spec.nodes):
-            continue
-        build = builder(source(spec))
-        shapes = {n: p.shape for n, p in build(oracle).parameters().items()}
-        if run(build, batch, unequal_rows(batch), parameters(shapes, 3)).closest > 1e-4:
-            yield seed, build, batch
+        network, batches = drawn(seed, 4)
+        ops = {node.op for function in network.types.values() for node in function.nodes}
+        expected, values = Expected(network, batches), {}
+        rng = np.random.default_rng(7)
+        pulls = {name: batches[0].rows(name) for name in batches[0].forms}
+        for name, rows in pulls.items():
+            if rows.table is not None:
+                moved = rows.table + 0.01 * rng.normal(size=rows.table.shape)
+                pulls[name] = PulledRows(moved, rows.index)
+        values = parameters(expected.shapes, 3)
+        slopes = ops.isdisjoint(("stop_gradient", "straight_through"))
+        if slopes and expected.run(0, values, pulls).closest > 1e-4:
+            yield seed, expected, values, pulls
 
 
 def test_gradients_are_those_of_central_differences() -> None:
     """In a random direction of all trained parameters, and of each pulled table."""
     cases = list(clear_cases())
     assert len(cases) > 20
-    for seed, build, batch in cases:
+    for seed, expected, values, pulls in cases:
         rng = np.random.default_rng(seed)
-        shapes = {n: p.shape for n, p in build(oracle).parameters().items()}
-        values, pulls = parameters(shapes, 3), unequal_rows(batch)
-        start = run(build, batch, pulls, values)
+        start = expected.run(0, values, pulls)
         d_pushes = {n: rng.normal(size=start.push(n).shape) for n in start.pushes}
         gradients = start.gradients(d_pushes)
-
-        def total(pulls: dict[str, PulledRows], values: dict[str, Array]) -> float:
-            here = run(build, batch, pulls, values)  # noqa: B023 - called in this turn only
-            return sum(float((here.push(n).value * d).sum()) for n, d in d_pushes.items())  # noqa: B023
-
         way = {n: rng.normal(size=values[n].shape) for n in gradients.parameters}  # of trained ones
-        ends = [
-            total(pulls, {**values, **{n: values[n] + h * d for n, d in way.items()}})
-            for h in (STEP, -STEP)
-        ]
+        tables = {n: rows for n, rows in pulls.items() if rows.table is not None}
+        moves = {n: rng.normal(size=rows.table.shape) for n, rows in tables.items()}  # type: ignore[union-attr]
         along = sum(float((gradients.parameters[n].value * d).sum()) for n, d in way.items())
-        assert along == pytest.approx((ends[0] - ends[1]) / (2 * STEP), rel=1e-5, abs=1e-6), seed
-        for name, rows in pulls.items():
-            if rows.table is None:
-                continue
-            moved = rng.normal(size=rows.table.shape)
-            ends = [
-                total({**pulls, name: PulledRows(rows.table + h * moved, rows.index)}, values)
-                for h in (STEP, -STEP)
-            ]
-            along = float((gradients.pulled[name].value * moved).sum())
-            assert along == pytest.approx((ends[0] - ends[1]) / (2 * STEP), rel=1e-5, abs=1e-6), (
-                seed
-            )
+        slopes = [(along, way, {})]
+        slopes += [
+            (float((gradients.pulled[n].value * d).sum()), {}, {n: d}) for n, d in moves.items()
+        ]
+        for along, of_values, of_pulls in slopes:
+            ends = []
+            for h in (STEP, -STEP):
+                here = {**values, **{n: values[n] + h * d for n, d in of_values.items()}}
+                there = {
+                    n: PulledRows(tables[n].table + h * d, tables[n].index)  # type: ignore[operator]
+                    for n, d in of_pulls.items()
+                }
+                found = expected.run(0, here, {**pulls, **there})
+                ends.append(
+                    sum(float((found.push(n).value * d).sum()) for n, d in d_pushes.items())
+                )
+            slope = (ends[0] - ends[1]) / (2 * STEP)
+            assert along == pytest.approx(slope, rel=1e-5, abs=1e-6), seed
 
 
 def test_sigmoid_is_right_where_it_is_tiny() -> None:
@@ -186,7 +172,7 @@ def test_sigmoid_is_right_where_it_is_tiny() -> None:
         return F()
 
     x = np.array([-700.0, -40.0, 40.0])
-    got = run(build, BatchSpec((((),),), {}, 0), {}, {"b": x}).push("p").value
+    got = OracleRun(build(oracle), [[]], {}, {"b": x}).push("p").value
     assert got[0] == pytest.approx([math.exp(-700), math.exp(-40), 1.0], rel=1e-15, abs=0)
 
 

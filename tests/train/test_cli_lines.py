@@ -372,7 +372,7 @@ def test_help_answers_at_once() -> None:
     ],
 )
 def test_a_few_attacks(name: str, count: int, more: tuple[str, ...]) -> None:
-    command = [sys.executable, "-m", f"tests.attacks.{name}", "--count", str(count), "--seed", "3"]
+    command = [sys.executable, "-m", "tests.attacks", name, "--count", str(count), "--seed", "3"]
     run = subprocess.run([*command, *more], cwd=ROOT, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
     assert f"{count} cases in " in run.stdout
