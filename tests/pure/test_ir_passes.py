@@ -12,23 +12,16 @@ import pytest
 
 import vertexrt as vrt
 from tests.functions import FUNCTIONS, GRU
-from tests.runs import OFF, Way, use_of
-from tests.strategies import CLASSES, WORDS, with_pulls
+from tests.runs import Way
 from vertexrt.ir.autodiff import differentiate
 from vertexrt.ir.builder import Builder
 from vertexrt.ir.ops import OPS
-from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.simplify import ZERO_IF_ZERO, simplify, without_dropout
 from vertexrt.ir.passes.specialise import Presence, find_atoms, specialise
 from vertexrt.ir.passes.stack import stack_parameters, stack_rows
-from vertexrt.ir.passes.store import is_free
-from vertexrt.ir.program import Domain, Node, Program, Stage
+from vertexrt.ir.program import Node, Program, Stage
 from vertexrt.ir.verify import verify
-from vertexrt.models.tree_lstm import TreeLSTM
-
-FORWARD = (Stage.EAGER, Stage.PATH)
-BACKWARD = (Stage.PATH_BACKWARD, Stage.FINAL)
 
 
 class Of(vrt.VertexFunction):
@@ -44,10 +37,6 @@ class Of(vrt.VertexFunction):
         h = self.body(self, self.gather(0).h)
         self.scatter(h=h)
         self.push("h", h)
-
-
-def tree_lstm() -> Program:
-    return with_gradient(TreeLSTM(WORDS, 3, 5, CLASSES).trace())
 
 
 def with_gradient(program: Program) -> Program:
@@ -172,27 +161,10 @@ def test_inference_has_no_dropout() -> None:
 
 # Specialise, and place: products of a program, and of kinds of its vertices.
 
-INNER = "path: u_f, u_f, u_iou; lazy: "
-BACK = "path': u_f', u_f', u_iou'; final: d u_f, d u_f, d u_iou"
-
-
-@pytest.mark.parametrize(
-    ("slots", "pull", "found"),
-    [
-        (set(), "word", "eager: w; lazy: v; final: d w, w'"),  # a leaf has no product with u
-        ({0, 1}, "", f"{INNER}v; {BACK}"),  # and no gradient of the classifier without a label
-        ({0, 1}, "label", f"{INNER}d v, v, v'; {BACK}"),
-        (None, "", f"eager: w; {INNER}d v, v, v'; {BACK}, d w, w'"),
-    ],
-)
-def test_products_of_the_tree_lstm(slots: set[int] | None, pull: str, found: str) -> None:
-    program = tree_lstm()
-    assert products(program if slots is None else kind(program, slots, pull)) == found
-
 
 def test_labels_do_not_split_tasks() -> None:
     """What only lazy ops read is no part of a path kind; without the pass nothing is known."""
-    program = tree_lstm()
+    program = with_gradient(FUNCTIONS["tree-lstm"][0]().trace())
     atoms = find_atoms(program)
     word, label = (1 << atoms.slots + atoms.pulls.index(n) for n in ("word", "label"))
     assert atoms.path[0] & word
@@ -202,15 +174,6 @@ def test_labels_do_not_split_tasks() -> None:
     assert plain.path == (0,)
     assert plain.facts(word | label, plain.lazy) == Presence({}, {})
     assert atoms.describe(0b1011 & ~word | word, atoms.path).startswith("{0,1}")
-
-
-def test_a_childless_vertex_has_nothing_to_do_for_children() -> None:
-    """Values per child are dropped with all that only they need, forward and back."""
-    program = with_gradient(FUNCTIONS["attention"][0]().trace())
-    for slots in (set[int](), {0}):
-        of_kind = kind(program, slots, "word")
-        assert any(n.type.domain == Domain.EDGE for n in of_kind.nodes) == bool(slots)
-        assert slots or products(of_kind) == "eager: w; final: d w, w'"
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -261,85 +224,13 @@ def test_gates_declared_apart_are_one_product_and_one_matrix() -> None:
     )
 
 
-def table_too(f: Any, h: Any) -> Any:
-    """A table that is looked up multiplies the same vector."""
-    x = vrt.tanh(vrt.embed(f.table, f.pull("word")) + h)
-    f.push("table", f.table @ x)
-    return f.u @ x
-
-
-def two_vectors(f: Any, h: Any) -> Any:
-    """Two of three parameters are stacked for one vector; all three multiply another."""
-    return (f.u @ f.a + f.v @ f.a) * (f.v @ f.b + f.w @ f.b + f.u @ f.b)
-
-
-VECTOR, SQUARE = (3,), (3, 3)
-
-
-@pytest.mark.parametrize(
-    ("function", "stacks"),
-    [
-        (Of(table_too, table=(WORDS, 3), u=SQUARE), ()),
-        (Of(two_vectors, u=SQUARE, v=SQUARE, w=SQUARE, a=VECTOR, b=VECTOR), (("u", "v"),)),
-    ],
-    ids=["a table joins no stack", "a stack joins no other"],
-)
-def test_what_is_stacked(function: Of, stacks: tuple[tuple[str, ...], ...]) -> None:
-    assert stack_parameters(place(function.trace())).stacks == stacks
-
-
-def test_forget_gates_of_two_children_are_one_product() -> None:
-    origins: dict[object, int] = {}
-    joined = stack_rows(
-        kind(tree_lstm(), {0, 1}),
-        (*FORWARD, *BACKWARD),
-        lambda key: origins.setdefault(key, 1000 + len(origins)),
-    )
-    verify(joined, "stack rows", placed=True)
-    assert products(joined) == (
-        "path: u_f, u_iou; lazy: v; path': u_f', u_iou'; final: d u_f, d u_iou"
-    )
-    assert (2, 5) in {n.type.shape for n in joined.nodes if n.op == "matmul"}
-
-
 def test_products_in_a_row_are_not_joined() -> None:
     """W (W x) cannot be one product, whatever the weights."""
-    twice = Of(lambda f, h: f.w @ (f.w @ h + 1.0), w=SQUARE)
-    joined = stack_rows(kind(place(twice.trace()), {0}), FORWARD, lambda key: 1000)
+    twice = Of(lambda f, h: f.w @ (f.w @ h + 1.0), w=(3, 3))
+    stages = (Stage.EAGER, Stage.PATH)
+    joined = stack_rows(kind(place(twice.trace()), {0}), stages, lambda key: 1000)
     assert products(joined) == "path: w, w"
 
 
 # Fuse. That steps come in an order in which values are made before they are read is verified in
 # every test (`engine/verify_tasks.py`).
-
-
-def test_without_fusion_a_group_does_one_thing() -> None:
-    model = Way(passes=OFF).model(FUNCTIONS["tree-lstm"][0]())
-    (run,) = model.prepare(use_of("training", model.function), with_pulls([[[], [], [0, 1], [2]]]))
-    for task in run.variant.tasks:
-        nodes = task.program.nodes
-        for step in task.steps:
-            if isinstance(step, Group):
-                work = [k for k in step.nodes if OPS[nodes[k].op].role != "effect"]
-                assert sum(not is_free(nodes[k]) for k in work) <= 1
-
-
-def test_a_product_between_elementwise_ops_splits_their_group() -> None:
-    """y = x * (W x), x elementwise: fusing x with y would put the product inside its own group."""
-
-    def body(f: Any, h: Any) -> Any:
-        x = vrt.tanh(h + 1.0)
-        return vrt.sigmoid(x * (f.w @ x))
-
-    model = Way().model(Of(body, w=SQUARE))
-    chain = with_pulls([[[], [0], [1]]])
-    (run,) = model.prepare(use_of("inference", model.function), chain)
-    (task,) = [t for t in run.variant.tasks if t.stage == Stage.PATH and t.program.find("gather")]
-    nodes = task.program.nodes
-    before, product, after = task.steps
-    assert isinstance(before, Group)
-    assert isinstance(after, Group)
-    assert not isinstance(product, Group)
-    assert "tanh" in {nodes[k].op for k in before.nodes}
-    assert {"mul", "sigmoid"} <= {nodes[k].op for k in after.nodes}
-    assert nodes[product.node].inputs[1] in task.local
