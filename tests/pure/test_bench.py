@@ -23,7 +23,7 @@ from tests.devices import shim
 from tests.functions import FUNCTIONS
 from tests.runs import Way
 from tests.strategies import pulls_for
-from vertexrt.bench import compare, figures, measure
+from vertexrt.bench import compare, figures, measure, page
 from vertexrt.bench.breakdown import kind_of, sample_host
 from vertexrt.bench.measure import Arrays, Disagreement, Draw
 from vertexrt.bench.record import (

@@ -63,18 +63,6 @@ def test_everything_comes_back(saved: Path) -> None:
     assert found.optimizer_state == {"steps": 0}
 
 
-def test_without_optimizer_and_meta(tmp_path: Path) -> None:
-    save_checkpoint(tmp_path / "net", Net())
-    found = load_checkpoint(tmp_path / "net")
-    assert (found.optimizer, found.optimizer_state, found.meta) == ({}, {}, {})
-
-
-def test_a_save_replaces_and_leaves_one_file(saved: Path) -> None:
-    save_checkpoint(saved, Net(), meta={"epoch": 4})
-    assert load_checkpoint(saved).meta == {"epoch": 4}
-    assert os.listdir(saved.parent) == [saved.name]
-
-
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt()])
 def test_a_failed_save_keeps_the_previous_one(

@@ -14,8 +14,6 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.package_source import ROOT
 from vertexrt.kernels.cpu.arithmetic import FUSED, Arithmetic
@@ -116,19 +114,6 @@ def test_products(
     for first, end in ((0, 4), (1, 2), (1, 1)):  # quarters
         outputs, inputs = ((width * first // 4, width * end // 4) for width in (m, n))
         check_products(real, size, extents, limits, outputs, inputs)
-
-
-@settings(deadline=None)  # a first call compiles
-@given(st.data())
-def test_products_of_any_size(data: st.DataObject) -> None:
-    real, size = data.draw(st.sampled_from(sorted(DTYPES))), data.draw(st.sampled_from(VECTORS))
-    rows, m, n = (data.draw(st.integers(1, most)) for most in (130, 320, 320))
-    tiled, strips = (data.draw(st.sampled_from((0, 64, ANY_ROWS))) for _ in range(2))
-    if data.draw(st.booleans()):
-        m, n = (-(-extent // 16) * 16 for extent in (m, n))
-    hi, end = data.draw(st.integers(1, m)), data.draw(st.integers(1, n))
-    outputs, inputs = ((data.draw(st.integers(0, last - 1)), last) for last in (hi, end))
-    check_products(real, size, (rows, m, n), (tiled, strips), outputs, inputs)
 
 
 @pytest.mark.parametrize("size", VECTORS)

@@ -17,12 +17,12 @@ import pytest
 
 import vertexrt as vrt
 from tests.shim_streams import RECORD, WAIT
+from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError, UsageError
-from vertexrt.kernels.cuda.compile import ALL_FIT, ONE_BLOCK, load_nvrtc
+from vertexrt.kernels.cuda.compile import load_nvrtc
 from vertexrt.kernels.cuda.cupy_device import CupyDevice
 from vertexrt.kernels.cuda.cupy_import import import_cupy, usable
 from vertexrt.kernels.cuda.device import Calls, launch_error
-from vertexrt.kernels.cuda.persistent import LITTLE_SPILLED
 from vertexrt.models import TreeFC
 
 
@@ -259,37 +259,6 @@ def test_a_driver_that_refuses_code(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(raised.value).endswith(".cubin.")
 
 
-INDEXED_ARRAY = """
-#include "vertexrt.cuh"
-struct Args { real* y; const int* at; };
-VRT_KERNEL(indexed, Args, 32) {
-    real x[512];
-    for (int i = 0; i < 512; ++i) x[i] = a.y[i];
-    for (int i = 0; i < 512; ++i) x[a.at[i] & 511] += a.y[i + 1];
-    for (int i = 0; i < 512; ++i) a.y[i] = x[i];
-}
-"""
-
-
-def test_what_a_persistent_kernel_spills_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_cupy(monkeypatch)
-    try:
-        load_nvrtc(13)
-    except DeviceError as error:
-        pytest.skip(str(error))
-    device, small = CupyDevice(), INDEXED_ARRAY.replace("512", "4").replace("511", "3")
-    fitting = f"{ONE_BLOCK}\n{small}"
-    size, text = device.spills(ONE_BLOCK + INDEXED_ARRAY, np.dtype("float32"), lambda: [fitting])
-    assert size == 2048
-    assert text.startswith("[cuda] kernel indexed has 2048 bytes of stack")
-    assert "take engine='batched'" in text
-    assert device.spills(fitting, np.dtype("float32")).bytes <= LITTLE_SPILLED
-    double = device.spills(ONE_BLOCK + INDEXED_ARRAY, np.dtype("float64"))
-    assert double == ALL_FIT, "they are slow"
-    with pytest.raises(DeviceError, match="kernel indexed has 2048 bytes of stack"):
-        device.load([INDEXED_ARRAY], np.dtype("float32"))
-
-
 @pytest.mark.parametrize(
     ("code", "launch", "text"),
     [
@@ -387,6 +356,19 @@ def test_errors_of_libraries_are_named(
             {"tune": True, "engine": "batched"},
             "[compile] tune is True with engine='batched'; True with engine='auto', or False; "
             "leave tune out.",
+        ),
+        *(
+            (
+                {"device": device, "passes": Passes(streams=streams), **more},
+                f"[compile] Passes({text}",
+            )  # type: ignore[arg-type]
+            for device, streams, more, text in (
+                ("cpu", 2, {}, "streams=2) with device='cpu'"),
+                ("cuda", 2, {"engine": "persistent"}, "streams=2) with engine='persistent'"),
+                ("cpu", 0, {}, "streams=0); 1 to 8"),
+                ("cpu", 9, {}, "streams=9); 1 to 8"),
+                ("cpu", "2", {}, "streams='2'); of type int"),
+            )
         ),
         ({"tune": 1}, "[compile] tune is 1 with engine='auto'; True with engine='auto', or False;"),
         (

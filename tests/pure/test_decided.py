@@ -15,8 +15,9 @@ import vertexrt as vrt
 from benchmarks.papers.stacks import Form, Stack, stack_batch
 from tests import typed_models as typed
 from tests.functions import FUNCTIONS
-from tests.paper_device import PaperDevice
+from tests.paper_device import PaperDevice, on_paper
 from tests.pure.test_launch_plans import BLOCK, FLOATS, plans, product
+from tests.pure.test_script import of_groups, of_one_group
 from tests.runs import OFF, Way, use_of
 from tests.strategies import with_pulls
 from vertexrt.ir.passes.publish import publish_products
@@ -27,6 +28,8 @@ from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.products import few_rows_products, row_splits
 from vertexrt.kernels.cuda.task_launches import lower_launches
 from vertexrt.lower.kernel import Temporary
+from vertexrt.scheduler.batch_shape import shape_of
+from vertexrt.script.isa import disassemble
 
 TEXTS = Path(__file__).with_name("decided.txt")
 HIDDEN = 4
@@ -97,6 +100,18 @@ def of_products() -> str:
     return "\n".join(lines)
 
 
+def of_ways() -> str:
+    """Tell which ways the cost model ranks first, of an inference and of a step."""
+    lines = []
+    for cell, hidden, count in every(("LSTM", "GRU"), (64, 512, 1024), (1, 16, 64)):
+        form = Form(cell, hidden)
+        chooser = on_paper(Stack(form), None, of_device=132, engine="auto").executor.model.chooser
+        shape = shape_of(stack_batch(form, np.zeros((count, 50, hidden), np.float32)))
+        first = [str(way) for trains in (False, True) for way in chooser.rank(trains, shape)[:2]]
+        lines.append(f"{count} of {cell} {hidden}: {'; '.join(first)}")
+    return "\n".join(lines)
+
+
 TOLD: dict[str, Callable[[], str]] = {
     "a GRU over two children": lambda: of_function("gru", Way()),
     "attention, without passes": lambda: of_function("attention", Way(passes=OFF)),
@@ -109,6 +124,10 @@ TOLD: dict[str, Callable[[], str]] = {
     "inputs of a layer": lambda: inputs_of_a_layer(256, 1),
     "inputs of a small layer over another": lambda: inputs_of_a_layer(64, 2),
     "products": of_products,
+    "scripts of tasks": lambda: disassemble(of_one_group(0)[0][0]),
+    "scripts of tiles": lambda: disassemble(of_one_group(1)[0][1]),
+    "scripts of groups": lambda: disassemble(of_groups()[0]),
+    "ways of layers on a GPU": of_ways,
 }
 
 

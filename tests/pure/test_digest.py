@@ -60,13 +60,6 @@ def test_one_bit_changes_one_graph(name: str) -> None:
             assert np.array_equal(other[1 - graph], numbers[1 - graph])
 
 
-def test_hashes_are_those_of_python() -> None:
-    compiled: Any = hash_graphs
-    with np.errstate(over="ignore"):
-        plain = compiled.__wrapped__(*two_graphs().values(), STARTS, FACTORS)
-    assert np.array_equal(np.array(plain), np.array(hashed(two_graphs())))
-
-
 def structure_of(*lists: list[list[int]], **pulls: Any) -> bytes:
     graphs = [vrt.InputGraph.from_children(each, pulls) for each in lists]
     return key_of(vrt.GraphBatch.from_graphs(graphs), "structure")

@@ -101,21 +101,17 @@ def graphs_of_lists(draw: Any) -> tuple[Plain, InputGraph]:
 
 
 @st.composite
-def graphs_of_types(draw: Any, most: int = 3) -> tuple[Plain, InputGraph]:
-    """Draw a graph of types, of which one pulls nothing, or its edges, in any order.
-
-    Args:
-        most: types; one of them stands for a graph without types, which `from_edges` makes.
-    """
+def graphs_of_types(draw: Any) -> tuple[Plain, InputGraph]:
+    """Draw a graph of types, of which one pulls nothing, or its edges, in any order."""
     rng = np.random.default_rng(draw(st.integers(0, 999)))
-    names = draw(st.permutations("abc"[:most]))
-    counts = draw(st.lists(st.integers(0, 4), min_size=most, max_size=most).filter(any))
+    names = draw(st.permutations("abc"))
+    counts = draw(st.lists(st.integers(0, 4), min_size=3, max_size=3).filter(any))
     ends = np.cumsum([0, *counts]).tolist()
     own = {name: range(*pair) for name, pair in zip(names, pairwise(ends), strict=True)}
     name = st.sampled_from(names)
     key = st.tuples(name, st.sampled_from("xy"), name)
-    keys = draw(st.lists(key, min_size=min(most, 2), max_size=most, unique=True))
-    silent = draw(st.sampled_from([*names, *keys])) if most > 1 else None
+    keys = draw(st.lists(key, min_size=2, max_size=3, unique=True))
+    silent = draw(st.sampled_from([*names, *keys]))
     pulls = {of: {} if of == silent else pulls_for(len(own[of]), rng) for of in names}
     plain: Plain = [(of, row, []) for of in names for row in rows_of(pulls[of], len(own[of]))]
     edges, edge_pulls = {}, {}
@@ -128,12 +124,8 @@ def graphs_of_types(draw: Any, most: int = 3) -> tuple[Plain, InputGraph]:
         rows = rows_of(edge_pulls[of], len(chosen))
         for (child, parent), row in zip(chosen, rows, strict=True):
             plain[parent][2].append((child, relation, row))
-    if most > 1:
-        return plain, InputGraph.from_types(
-            dict(zip(names, counts, strict=True)), edges, pulls, edge_pulls
-        )
-    graph = InputGraph.from_edges(counts[0], edges[keys[0]], pulls["a"], edge_pulls[keys[0]])
-    return [("", row, [(c, "", of) for c, _, of in slots]) for _, row, slots in plain], graph
+    sizes = dict(zip(names, counts, strict=True))
+    return plain, InputGraph.from_types(sizes, edges, pulls, edge_pulls)
 
 
 def filled(batch: GraphBatch) -> GraphBatch:
@@ -186,7 +178,7 @@ def assert_nobody_can_write(batch: GraphBatch | InputGraph) -> None:
         batch.child = np.zeros(9)  # type: ignore[assignment]
 
 
-@given(st.sampled_from([graphs_of_lists(), graphs_of_types(1), graphs_of_types()]), st.data())
+@given(st.sampled_from([graphs_of_lists(), graphs_of_types()]), st.data())
 def test_graphs_stay_what_they_are(kind: st.SearchStrategy[Any], data: st.DataObject) -> None:
     """Judged by lists: chosen by indices of every form, again and again, in every other way."""
     drawn = data.draw(st.lists(kind, min_size=1, max_size=4))
@@ -265,36 +257,13 @@ def test_networkx_and_back(graph: InputGraph) -> None:
         np.testing.assert_array_equal(graph.pulls[name], again.pulls[name])
 
 
-def test_networkx_attributes_by_name() -> None:
-    dag: Any = nx.DiGraph()
-    dag.add_node("a", word=3, x=np.array([1.0, 2.0]))
-    dag.add_node("b", x=np.array([3.0, 4.0]), y=0.5)
-    dag.add_node("c", y=1.5)
-    dag.add_edges_from([("b", "c"), ("a", "c")])
-    graph = InputGraph.from_networkx(dag, ["word", "x", "y"])
-    assert lists_of(graph) == [[], [], [1, 0]]
-    assert {name: values_of(pull) for name, pull in graph.pulls.items()} == {
-        "word": [("int32", 3), None, None],
-        "x": [("float64", [1.0, 2.0]), ("float64", [3.0, 4.0]), None],
-        "y": [None, ("float64", 0.5), ("float64", 1.5)],
-    }
-    assert InputGraph.from_networkx(graph.to_networkx(), ["x"]).pulls["x"] is not None
-
-
 def test_pulls_are_converted() -> None:
-    graph = InputGraph.chain(
-        2,
-        {
-            "lists": [1, -1],
-            "reals": [[0.5], [1.5]],
-            "kept": np.zeros(2, np.float32),
-            "swapped": np.array([0.5, 2.0], ">f4"),
-            "swapped numbers": np.array([3, 1], ">i8"),
-        },
+    swapped = {"reals": np.array([0.5, 2.0], ">f4"), "whole": np.array([3, 1], ">i8")}
+    reals, whole = InputGraph.chain(2, swapped).pulls.values()
+    assert (values_of(reals), values_of(whole)) == (
+        [("float32", 0.5), ("float32", 2.0)],
+        [("int32", 3), ("int32", 1)],
     )
-    found = [np.asarray(each) for each in graph.pulls.values()]
-    assert [each.dtype for each in found] == [np.int32, np.float64, *[np.float32] * 2, np.int32]
-    assert [each.tolist() for each in found[-2:]] == [[0.5, 2.0], [3, 1]]
 
 
 # What is refused.

@@ -12,8 +12,8 @@ from vertexrt.errors import PlanError
 from vertexrt.ir.autodiff import differentiate
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.simplify import simplify
-from vertexrt.ir.pretty import format_node, format_program
-from vertexrt.ir.program import Domain, Node, Program, Stage, Type, attributes
+from vertexrt.ir.pretty import format_program
+from vertexrt.ir.program import Program, Stage, Type
 from vertexrt.ir.verify import verify
 
 
@@ -66,14 +66,6 @@ Tiny: 1 children, state h[2], parameters table[7, 2], w[2, 2]
 def test_golden_text_of_f_and_df_placed() -> None:
     placed = place(simplify(differentiate(Tiny().trace(), {"loss"})))
     assert format_program(placed, stages=True) == WITH_GRADIENT
-
-
-def test_printer_names_stacks_and_any_arity() -> None:
-    program = replace(Tiny().trace(), arity=None, stacks=(("a", "b"),), state={}, nodes=())
-    assert format_program(program) == (
-        "Tiny: any number of children, state none, parameters table[7, 2], w[2, 2]\n"
-        "  stacked: a + b"
-    )
 
 
 # Autodiff.
@@ -168,10 +160,3 @@ def test_the_error_shows_the_neighbours() -> None:
     lines = str(error.value).splitlines()[1:]
     assert [line[:2] for line in lines] == ["  ", "  ", "> ", "  ", "  "]
     assert lines[2] == "> %6 = add(%5) : float[2]"
-
-
-def test_nodes_print_their_attributes() -> None:
-    node = Node("const", (), Type((2,), "float", Domain.PARAM), attributes({"value": 0.5}))
-    assert format_node(3, node) == "%3 = const() value=0.5 : param float[2]"
-    with pytest.raises(KeyError, match="node const has no attribute 'slot'"):
-        node["slot"]

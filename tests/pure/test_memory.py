@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,11 +18,11 @@ from vertexrt.api.network import Network
 from vertexrt.engine.batched import RunMemory
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.errors import RoomError
-from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.graph import GraphBatch
 from vertexrt.ir.layers import Phase
 from vertexrt.ir.program import Stage
 from vertexrt.memory import MemoryPlan, TensorTable, place_tensors
-from vertexrt.memory.aligned import CACHE_LINE, HUGE_PAGE, aligned_zeros
+from vertexrt.memory.aligned import CACHE_LINE, HUGE_PAGE
 from vertexrt.memory.plan import ALIGN, share
 
 STAGES = list(Stage)
@@ -186,50 +184,3 @@ def test_an_arena_and_weights_begin_at_cache_lines_and_large_ones_at_huge_pages(
     assert large.values.ctypes.data % HUGE_PAGE == large.gradients.ctypes.data % HUGE_PAGE == 0
     assert not large.values.any()
     assert large.values.size == 1024 * 512
-
-
-@pytest.mark.skipif(
-    not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="no huge pages to ask for"
-)
-def test_numpy_asks_for_huge_pages_for_all_of_a_large_array() -> None:
-    """`HUGE_PAGE` bytes of weights lie in the part that NumPy has told Linux of."""
-    weights = aligned_zeros(HUGE_PAGE // 4, np.dtype(np.float32))
-    weights[:] = 1.0
-    begin = weights.ctypes.data
-    flags: list[str] = []
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        if found := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
-            low, high = (int(end, 16) for end in found.groups())
-        elif line.startswith("VmFlags:") and low < begin + weights.nbytes and begin < high:
-            flags += [line]
-    assert flags
-    assert all(" hg" in line for line in flags)
-
-
-def test_inference_takes_less_than_training() -> None:
-    """What only backward would read is freed."""
-    make, _ = FUNCTIONS["tree-lstm"]
-    tree = InputGraph.complete_tree(64)
-    size = tree.num_vertices
-    pulls = {n: np.zeros(size, np.int32) for n in ("word", "label")}
-    batch = GraphBatch.from_graphs([InputGraph(tree.child_ptr, tree.child, pulls)])
-    net = Way(passes=OFF).compile(make())  # off, so that equal vertices are not merged
-    inference, training = (_plan(net, kind, batch) for kind in ("inference", "gradients"))
-    assert inference.total < training.total
-
-
-def test_golden_text_of_a_tensor() -> None:
-    table = TensorTable()
-    table.use(("state", "h"), 5, False, Phase.of(Stage.PATH))
-    table.use(("state", "h"), 5, False, Phase.of(Stage.FINAL))
-    table.use(("edge", "h", "slot"), 5, True, Phase.of(Stage.PATH_BACKWARD))
-    assert [spec.describe() for spec in table] == [
-        "state h                  [V, 5] PATH .. FINAL",
-        "edge h slot              [E, 5] PATH_BACKWARD .. PATH_BACKWARD",
-    ]
-
-
-def test_an_empty_plan() -> None:
-    none = np.zeros(0, np.int64)
-    plan = MemoryPlan(*place_tensors(none, none, none, none, none, 3, 0))
-    assert plan.total == ALIGN

@@ -60,17 +60,6 @@ def test_parameters_are_aligned_and_apart(
         np.testing.assert_array_equal(matrix, np.concatenate([made.value(n) for n in stack]))
 
 
-def test_views_are_live() -> None:
-    made = store("float64")
-    made.value("w")[2, 1] = 3.0
-    made.gradient("w")[2, 1] = 4.0
-    assert made.values[made.offsets["w"] + 11] == 3.0
-    assert made.gradients[made.offsets["w"] + 11] == 4.0
-    assert made.value("gain").shape == ()
-    assert made.value("w").dtype == made.dtype == np.float64
-    assert {name: view.shape for name, view in made.views(made.values).items()} == made.shapes
-
-
 def test_zero_gradients_leaves_no_trace() -> None:
     made = store()
     made.gradients[: made.dense_size] = 1.0
@@ -144,9 +133,8 @@ def rng() -> np.random.Generator:
 
 
 def test_constants() -> None:
-    np.testing.assert_array_equal(init.zeros((2, 3), rng()), np.zeros((2, 3)))
-    np.testing.assert_array_equal(init.ones((2,), rng()), np.ones(2))
     np.testing.assert_array_equal(init.constant(-1.5)((2, 2), rng()), np.full((2, 2), -1.5))
+    np.testing.assert_array_equal([init.zeros(2, rng()), init.ones(2, rng())], [[0, 0], [1, 1]])
 
 
 @pytest.mark.parametrize(
@@ -164,13 +152,6 @@ def test_distributions(initializer: init.Initializer, std: float) -> None:
     assert drawn.shape == (300, 200)
     assert abs(drawn.mean()) < 5 * std / np.sqrt(drawn.size)
     np.testing.assert_allclose(drawn.std(), std, rtol=0.02)
-
-
-def test_bounds() -> None:
-    assert 0.29 < np.abs(init.uniform(0.3)((100, 100), rng())).max() <= 0.3
-    bound = np.sqrt(6 / (4 + 2 * 3))
-    assert np.abs(init.xavier_uniform((2, 3, 4), rng())).max() <= bound
-    assert np.abs(init.xavier_uniform((5,), rng())).max() <= 1.0
 
 
 @pytest.mark.parametrize("shape", [(6, 6), (9, 4), (4, 9), (1, 5)])

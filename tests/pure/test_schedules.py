@@ -108,19 +108,6 @@ def test_a_plateau_reduces_the_rate() -> None:
     assert repr(plateau) == "Plateau(0.8; 0.15 now)"
 
 
-def test_the_count_of_steps_continues_a_run() -> None:
-    first, again = vrt.SGD(RATES["join"][0]), vrt.SGD(RATES["join"][0])
-    (net, batch), (other, _) = network(), network()
-    for _ in range(11):
-        net.step(batch, first)
-    again.load_state(first.state())
-    other.load_state(net.state())
-    for optimizer, each in ((first, net), (again, other)):
-        each.step(batch, optimizer)
-    np.testing.assert_array_equal(net.parameters["w"], other.parameters["w"])
-    assert again.lr == RATES["join"][0](12)
-
-
 def test_a_plateau_continues() -> None:
     whole, first, again = (of.Plateau(0.3, patience=1) for _ in range(3))
     for k, metric in enumerate(METRICS):

@@ -12,7 +12,6 @@ import pytest
 
 import vertexrt as vrt
 from tests.functions import FUNCTIONS, E, Looked, StackedAndAlone
-from tests.paper_device import on_paper
 from tests.pure.test_store import NestedParts, batch
 from tests.runs import Way, use_of
 from tests.strategies import pulls_for
@@ -24,7 +23,6 @@ from vertexrt.ir.passes.fuse import Group, TaskProgram
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.segment import Segment, SegmentedTask, Split, rows_in_storage, segment_tasks
 from vertexrt.ir.passes.stack import stack_parameters
-from vertexrt.ir.passes.store import Read
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.reference.backend import ReferenceBackend, ReferenceExecutable
 from vertexrt.lower.lowering import lower
@@ -50,32 +48,6 @@ def nested() -> Variant:
     return variant_of(NestedParts(), "training", batch([[], [0], [1]], ("x",)))
 
 
-class ReadsTheStateBefore(vrt.VertexFunction):
-    """The loss reads a field of the state before, which no other gradient goes through."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"h": 4, "m": 4})
-        self.w = vrt.Parameter((4, 4))
-
-    def forward(self) -> None:
-        before = self.gather(0)
-        h = vrt.tanh(self.w @ before.h + self.pull("x", (4,)))
-        self.scatter(h=h, m=h * self.pull("x", (4,)))
-        self.push("loss", vrt.sum((before.m - h) * (before.m - h)))
-
-
-@pytest.mark.parametrize("processors", [1, 2])
-def test_first_vertices_of_chains_leave_no_gradient(processors: int) -> None:
-    """They are of the path kind of the others, whose children get one."""
-    rng = np.random.default_rng(0)
-    chains = [vrt.InputGraph.chain(n, {"x": rng.standard_normal((n, 4))}) for n in (3, 1)]
-    net = on_paper(ReadsTheStateBefore(), processors)
-    model = net.executor.model
-    graphs = vrt.GraphBatch.from_graphs(chains)
-    (run,) = model.prepare(use_of("training", model.function), graphs)
-    verify_tasks(run.variant)
-
-
 def refused(variant: Variant, text: str) -> None:
     with pytest.raises(PlanError, match=text):
         verify_tasks(variant)
@@ -89,23 +61,6 @@ def test_what_the_compiler_makes_is_accepted(name: str) -> None:
         for whole in (True, False):
             for plan in segment_tasks(variant.tasks, alone, whole):
                 verify_segments(plan)
-
-
-def inside_out(task: TaskProgram) -> dict[int, Read]:
-    """Return reads as they were before concats were followed into concats."""
-    nodes, reads = task.program.nodes, dict(task.reads)
-    for i, read in task.reads.items():
-        for whole in (n for n in nodes if n.op == "concat" and i in n.inputs):
-            if read.key not in (("value", whole.origin), ("value", nodes[i].origin)):
-                before = whole.inputs[: whole.inputs.index(i)]
-                start = sum(nodes[j].type.size for j in before)
-                reads[i] = Read(("value", whole.origin), start, whole.type.size)
-    return reads
-
-
-def moved(task: TaskProgram) -> dict[int, Read]:
-    """Return reads that start later."""
-    return {i: replace(r, start=r.start + bool(r.start) * r.width) for i, r in task.reads.items()}
 
 
 def homes(task: TaskProgram, left_out: str) -> dict[int, Any]:
@@ -165,18 +120,6 @@ def test_each_entry_of_a_task_program_is_verified(make: Callable[[], Variant]) -
 # What is changed in the first task program where it changes something, of which function, and the
 # text of the error.
 BROKEN: dict[str, tuple[str, Callable[[], Variant], Callable[[TaskProgram], Any], str]] = {
-    "a part of a part in a tensor of its own": (
-        "reads",
-        nested,
-        inside_out,
-        r"reads %\d+ from elements 0..3 of 8 of \('value', \d+\)",
-    ),
-    "an offset outside of what was written": (
-        "reads",
-        lambda: compiled("gru"),
-        moved,
-        r"reads %\d+ from elements \d+..\d+ of",
-    ),
     "steps in another order": (
         "steps",
         compiled,
@@ -243,32 +186,6 @@ def test_a_value_between_segments_that_is_not_exchanged() -> None:
     plan = next(p for p in plans if any(key[0] == "exchange" for key in p.task.homes.values()))
     broken = replace(plan, task=replace(plan.task, homes=homes(plan.task, "exchange")))
     with pytest.raises(PlanError, match=r"an operand kept in memory|a value to exchange"):
-        verify_segments(broken)
-
-
-class PulledOperand(vrt.VertexFunction):
-    """A product of what is pulled."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={})
-        self.w = vrt.Parameter((8, 4))
-
-    def forward(self) -> None:
-        self.push("loss", vrt.sum(self.w @ self.pull("x", (4,))))
-
-
-def test_rows_that_are_pulled_for_a_product_of_another_segment_are_exchanged() -> None:
-    """Processors may own other rows in the next segment: they share out what each costs."""
-    net = Way().compile(PulledOperand())
-    net(batch([[], []], ("x",)))
-    (variant,) = net.executor.model.variants.values()
-    (plan,) = segment_tasks(variant.tasks, whole=False)
-    verify_segments(plan)
-    pulled = next(k for k, n in enumerate(plan.task.program.nodes) if n.op == "pull")
-    assert plan.task.homes[pulled][0] == "exchange"
-    others = {i: key for i, key in plan.task.homes.items() if i != pulled}
-    broken = replace(plan, task=replace(plan.task, homes=others, local=frozenset({pulled})))
-    with pytest.raises(PlanError, match="a value to exchange"):
         verify_segments(broken)
 
 
