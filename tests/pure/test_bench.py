@@ -7,7 +7,6 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,9 +15,6 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from benchmarks import lines
-from benchmarks.peers.complete import build_complete
-from benchmarks.peers.packed import build_packed
-from benchmarks.peers.suites import cut_or_pad
 from tests.devices import shim
 from tests.functions import FUNCTIONS
 from tests.runs import Way
@@ -44,7 +40,7 @@ from vertexrt.bench.run import describe, pinned
 from vertexrt.cli.main import main
 from vertexrt.config import THREAD_VARIABLES
 from vertexrt.errors import DataError, UsageError
-from vertexrt.graph import GraphBatch, InputGraph, Rows
+from vertexrt.graph import GraphBatch, InputGraph
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 
@@ -395,13 +391,9 @@ def test_a_difference_stops_the_run_and_is_named(other: Fixed, text: str) -> Non
 
 
 @shim
-@pytest.mark.parametrize(("engine", "processors"), [("batched", None), ("persistent", 1)])
-def test_the_host_schedules_and_launches_with_both_engines(
-    engine: str, processors: int | None
-) -> None:
+def test_the_host_schedules_and_launches() -> None:
     graphs = [InputGraph.from_children([[], [], [0, 1]], pulls_for(3, k)) for k in range(2)]
-    way = Way("shim", engine=engine, processors=processors)
-    net = way.compile(FUNCTIONS["tree-lstm"][0]())
+    net = Way("shim").compile(FUNCTIONS["tree-lstm"][0]())
     samples = sample_host(net, Draw(GraphBatch.from_graphs(graphs), 2), steps=1, rounds=2)
     assert all(len(values) == 2 and min(values) > 0.0 for values in samples.values())
     assert set(samples) == {"whole", "host: schedule", "host: scripts and launches"}
@@ -410,24 +402,21 @@ def test_the_host_schedules_and_launches_with_both_engines(
 
 
 SOURCES = {"k_1": "product_tile(a, b)", "k_2": "h = tanh(x)", "k_4": "sum_columns(x)"}
+KERNELS = {
+    "k_1": "products, ours",
+    "k_2": "elementwise, gather, scatter",
+    "k_3": "the persistent kernel",
+    "k_4": "sums over rows",
+    "update_adam": "loss and update",
+    "finish_step": "loss and update",
+    "Memcpy HtoD (Pinned -> Device)": "copies",
+    "sm90_xmma_gemm_f32f32": "products, cuBLAS",
+    "something_else": "other",
+}
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("k_1", "products, ours"),
-        ("k_2", "elementwise, gather, scatter"),
-        ("k_3", "the persistent kernel"),
-        ("k_4", "sums over rows"),
-        ("update_adam", "loss and update"),
-        ("finish_step", "loss and update"),
-        ("Memcpy HtoD (Pinned -> Device)", "copies"),
-        ("sm90_xmma_gemm_f32f32", "products, cuBLAS"),
-        ("something_else", "other"),
-    ],
-)
-def test_the_kind_of_a_kernel(name: str, kind: str) -> None:
-    assert kind_of(name, SOURCES) == kind
+def test_the_kind_of_a_kernel() -> None:
+    assert {name: kind_of(name, SOURCES) for name in KERNELS} == KERNELS
 
 
 def test_the_machine_is_described() -> None:
@@ -448,40 +437,3 @@ def test_threads_are_bounded_also_of_libraries_that_are_loaded(
         assert threads == 1
         assert [os.environ[name] for name in THREAD_VARIABLES] == ["1"] * 3
         assert {entry["num_threads"] for entry in threadpool_info()} == {1}
-
-
-# Data as the peers take them.
-
-
-def test_padding_keeps_words_and_cuts_long_chains() -> None:
-    batch = GraphBatch.from_graphs(
-        [InputGraph.chain(n, pulls={"word": np.arange(n), "label": np.arange(n)}) for n in (2, 5)]
-    )
-    fixed = cut_or_pad(batch, 3, pad=9)
-    assert fixed.pulls["word"].tolist() == [0, 1, 9, 0, 1, 2]
-    assert fixed.pulls["label"].tolist() == [0, 1, 9, 0, 1, 2]
-    assert fixed.child.tolist() == [0, 1, 3, 4]
-    assert fixed.sizes().tolist() == [3, 3]
-
-
-@pytest.mark.parametrize(
-    ("build", "leaves", "text"),
-    [
-        (build_packed, (2,), "chains in order"),
-        (build_complete, (4, 2), "complete binary trees of one depth"),
-    ],
-)
-def test_graphs_that_a_peer_has_no_schedule_for(
-    build: Callable[[GraphBatch], object], leaves: tuple[int, ...], text: str
-) -> None:
-    trees = []
-    for count in leaves:
-        at_vertex = np.arange(2 * count - 1)
-        pulls = {
-            "word": at_vertex,
-            "label": at_vertex,
-            "target": Rows(np.ones((1, 1)), np.zeros_like(at_vertex)),
-        }
-        trees.append(InputGraph.complete_tree(count, pulls=pulls))
-    with pytest.raises(ValueError, match=text):
-        build(GraphBatch.from_graphs(trees))

@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import gc
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
@@ -104,14 +104,15 @@ def graphs_of_lists(draw: Any) -> tuple[Plain, InputGraph]:
 def graphs_of_types(draw: Any) -> tuple[Plain, InputGraph]:
     """Draw a graph of types, of which one pulls nothing, or its edges, in any order."""
     rng = np.random.default_rng(draw(st.integers(0, 999)))
-    names = draw(st.permutations("abc"))
-    counts = draw(st.lists(st.integers(0, 4), min_size=3, max_size=3).filter(any))
+    names = draw(st.permutations("abc"))[: draw(st.integers(1, 3))]
+    counts = [draw(st.integers(0, 4)) for _ in names]
+    counts[-1] += not any(counts)
     ends = np.cumsum([0, *counts]).tolist()
     own = {name: range(*pair) for name, pair in zip(names, pairwise(ends), strict=True)}
     name = st.sampled_from(names)
     key = st.tuples(name, st.sampled_from("xy"), name)
-    keys = draw(st.lists(key, min_size=2, max_size=3, unique=True))
-    silent = draw(st.sampled_from([*names, *keys]))
+    keys = draw(st.lists(key, min_size=1, max_size=3, unique=True))
+    silent = draw(st.sampled_from([None, *names[1:], *keys[1:]]))
     pulls = {of: {} if of == silent else pulls_for(len(own[of]), rng) for of in names}
     plain: Plain = [(of, row, []) for of in names for row in rows_of(pulls[of], len(own[of]))]
     edges, edge_pulls = {}, {}
@@ -134,19 +135,19 @@ def filled(batch: GraphBatch) -> GraphBatch:
 
 
 # Other ways to have the same graphs.
-WAYS: dict[str, Callable[[GraphBatch], Any]] = {
-    "as they are": lambda batch: batch,
-    "all copied": filled,
-    "taken": lambda batch: batch.take(np.arange(len(batch))),
-    "one by one": lambda batch: GraphBatch.from_graphs(batch),
-    "batches of one": lambda batch: GraphBatch.concat(batch[[k]] for k in range(len(batch))),
-    "pickled": lambda batch: pickle.loads(pickle.dumps(batch)),
-    "copied": copy.copy,
-    "copied deep": copy.deepcopy,
-    "replaced": dataclasses.replace,
-    "with pulls": lambda batch: batch.with_pulls({"one": batch.pulls["one"]}),
-    "from arrays": lambda batch: GraphBatch.from_arrays(
-        *(getattr(batch, field.name) for field in dataclasses.fields(batch))
+WAYS = {
+    "as they are": "batch",
+    "all copied": "filled(batch)",
+    "taken": "batch.take(np.arange(len(batch)))",
+    "one by one": "GraphBatch.from_graphs(batch)",
+    "batches of one": "GraphBatch.concat(batch[[k]] for k in range(len(batch)))",
+    "pickled": "pickle.loads(pickle.dumps(batch))",
+    "copied": "copy.copy(batch)",
+    "copied deep": "copy.deepcopy(batch)",
+    "replaced": "dataclasses.replace(batch)",
+    "with pulls": 'batch.with_pulls({"one": batch.pulls["one"]})',
+    "from arrays": (
+        "GraphBatch.from_arrays(*(getattr(batch, f.name) for f in dataclasses.fields(batch)))"
     ),
 }
 
@@ -195,7 +196,10 @@ def test_graphs_stay_what_they_are(kind: st.SearchStrategy[Any], data: st.DataOb
             with pytest.raises(GraphError, match=r"^\[take\] no graph;"):
                 batch[key]
             continue
-        batch, plain = WAYS[way](batch[key]), [plain[k] for k in chosen]
+        batch, plain = (
+            eval(WAYS[way], {**globals(), "copy": copy, "batch": batch[key]}),
+            [plain[k] for k in chosen],
+        )
         assert plain_graphs(GraphBatch.from_graphs([batch[-1]])) == plain[-1:]
     sizes = [len(each) for each in plain]
     slots = [sum(len(children) for _, _, children in each) for each in plain]
@@ -720,8 +724,6 @@ def test_sizes_and_graphs_of_graphs_are_known_without_a_copy() -> None:
     assert (batch.num_graphs, batch.num_vertices, batch.num_edges, len(batch)) == (3, 10, 7, 3)
     assert [each.tolist() for each in starts_of(batch)] == [[0, 5, 8, 10], [0, 4, 6, 7]]
     inner = batch.take([2, 0])
-    with pytest.raises(GraphError, match=r"\[take\] graph 3; the batch has the graphs 0..2"):
-        batch.take([3])
     assert not copied(batch)
     assert not copied(inner)
     assert plain_graphs(inner) == plain_graphs(pool().take([2, 3]))
@@ -776,18 +778,6 @@ def test_rows_on_a_gpu_are_taken_by_their_numbers() -> None:
 
 
 # Types.
-
-
-def test_names_of_types_are_joined_over_graphs() -> None:
-    one = types_of({("a", "x", "b"): [(0, 0)]}, a=1, b=1)
-    two = types_of({("b", "y", "c"): [(1, 0)]}, c=1, b=2)
-    for batch in (
-        GraphBatch.from_graphs([one, two]),
-        GraphBatch.concat([GraphBatch.from_graphs([each]) for each in (one, two)]),
-    ):
-        assert batch.types is not None
-        assert batch.types[:2] == (("a", "b", "c"), ("x", "y"))
-        assert [batch.of_type(name).tolist() for name in "abc"] == [[0], [1, 3, 4], [2]]
 
 
 class Pulling(vrt.VertexFunction):

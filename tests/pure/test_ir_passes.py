@@ -71,85 +71,66 @@ def products(program: Program) -> str:
 # Simplify.
 
 
-def simplified(make: Callable[..., Any]) -> tuple[Node, ...]:
-    """Build F around one pushed value, simplify it and return the nodes."""
+def simplified(code: str) -> tuple[Node, ...]:
+    """Build F around one pushed value, which a code emits; simplify it and return the nodes."""
     b = Builder(OPS)
-    x, y = (b.emit("pull", name=name, shape=(4,), dtype="float") for name in "xy")
-    out = make(b, x, y)
+    names: dict[str, Any] = {"emit": b.emit, "const": b.const}
+    for name in "xy":
+        names[name] = b.emit("pull", name=name, shape=(4,), dtype="float")
+    names["i"] = b.emit("pull", name="i", shape=(), dtype="int")
+    names["o"] = b.const(0.0, (4,))
+    out = eval(code, names)
     b.emit("push", out, name="out", shape=out.shape)
     return verify(simplify(Program("F", tuple(b.nodes)))).nodes
 
 
-def gradients_of_slices(b: Builder, x: Any, y: Any) -> Any:
-    """Add parts that are padded with zeros, as gradients of slices are."""
-    parts = [x[:2], y[:1], x[1:]]
-    zero = [b.const(0.0, part.shape) for part in parts]
-    padded = [
-        b.emit("concat", *(p if k == m else zero[m] for m in range(3)), shape=(6,))
-        for k, p in enumerate(parts)
-    ]
-    return padded[2] + (padded[0] + padded[1])
+SIMPLIFIED = {
+    "x + 0.0 * y": "pull push",
+    "x * 1.0 / 1.0 - 0.0": "pull push",
+    "0.0 - x": "pull neg push",
+    'emit("where", const(2.0), x, y)': "pull push",
+    'emit("where", y, x, x)': "pull push",
+    'x + emit("where", y, const(0.0), const(0.0))': "pull push",
+    "x * y + x * y": "pull pull mul add push",
+    "x[1:3][1:2]": "pull slice push",
+    'emit("concat", x, y, shape=(8,))[4:8]': "pull push",
+    'emit("concat", x, y, shape=(8,))[5:7]': "pull slice push",
+    'emit("concat", x[:1], x[1:], shape=(4,))': "pull push",
+    # Parts that are padded with zeros, as gradients of slices are.
+    'emit("concat", o[:2], o[:1], x[1:], shape=(6,)) + (emit("concat", x[:2], o, shape=(6,)) + '
+    'emit("concat", o[:2], y[:1], o[:3], shape=(6,)))': "pull pull slice slice slice concat push",
+    'emit("spread", const(3.0), shape=(4,))': "const push",
+    'emit("reduce_sum", y) * 1.0 + 0.0 * x': "pull reduce_sum spread push",
+    'emit("exp", const(0.0)) * x': "pull push",
+    'emit("log", const(0.0)) + x': "pull const log add push",
+}
 
 
-def both(b: Builder, x: Any, y: Any) -> Any:
-    return b.emit("concat", x, y, shape=(8,))
-
-
-@pytest.mark.parametrize(
-    ("make", "ops"),
-    [
-        (lambda b, x, y: x + 0.0 * y, "pull push"),
-        (lambda b, x, y: x * 1.0 / 1.0 - 0.0, "pull push"),
-        (lambda b, x, y: 0.0 - x, "pull neg push"),
-        (lambda b, x, y: b.emit("where", b.const(2.0), x, y), "pull push"),
-        (lambda b, x, y: b.emit("where", y, x, x), "pull push"),
-        (lambda b, x, y: x + b.emit("where", y, b.const(0.0), b.const(0.0)), "pull push"),
-        (lambda b, x, y: x * y + x * y, "pull pull mul add push"),
-        (lambda b, x, y: x[1:3][1:2], "pull slice push"),
-        (lambda b, x, y: both(b, x, y)[4:8], "pull push"),
-        (lambda b, x, y: both(b, x, y)[5:7], "pull slice push"),
-        (lambda b, x, y: b.emit("concat", x[:1], x[1:], shape=(4,)), "pull push"),
-        (gradients_of_slices, "pull pull slice slice slice concat push"),
-        (lambda b, x, y: b.emit("spread", b.const(3.0), shape=(4,)), "const push"),
-        (lambda b, x, y: b.emit("reduce_sum", y) * 1.0 + 0.0 * x, "pull reduce_sum spread push"),
-        (lambda b, x, y: b.emit("exp", b.const(0.0)) * x, "pull push"),
-        (lambda b, x, y: b.emit("log", b.const(0.0)) + x, "pull const log add push"),
-    ],
-)
-def test_simplify_leaves(make: Any, ops: str) -> None:
-    assert " ".join(n.op for n in simplified(make)) == ops
+@pytest.mark.parametrize("code", SIMPLIFIED)
+def test_simplify_leaves(code: str) -> None:
+    assert " ".join(n.op for n in simplified(code)) == SIMPLIFIED[code]
 
 
 # Op -> it with a zero `o` [4] where it is zero with it; others take it alone.
-ZEROS: dict[str, Callable[[Builder, Any, Any, Any], Any]] = {
-    "matmul": lambda b, o, x, i: b.emit(
-        "matmul", b.emit("param", name="w", shape=(3, 4)), o, transpose=False
-    ),
-    "outer": lambda b, o, x, i: b.emit("outer", o, x),
-    "embed_grad": lambda b, o, x, i: b.emit("embed_grad", i, o, shape=(7, 4)),
-    "nll_grad": lambda b, o, x, i: b.emit(
-        "nll_grad", x, i, b.emit("present", slot=0), b.const(0.0)
-    ),
-    "dropout": lambda b, o, x, i: b.emit("dropout", o, p=0.5, key=1),
-    "dropout_by": lambda b, o, x, i: b.emit("dropout_by", o, i, p=0.5, key=1),
-    "slice": lambda b, o, x, i: b.emit("slice", o, start=1, shape=(2,)),
-    "spread": lambda b, o, x, i: b.emit("spread", b.const(0.0), shape=(4,)),
-    "div": lambda b, o, x, i: b.emit("div", o, x),
-    "mul": lambda b, o, x, i: b.emit("mul", o, x),
+ZEROS = {
+    "matmul": 'emit("matmul", emit("param", name="w", shape=(3, 4)), o, transpose=False)',
+    "outer": 'emit("outer", o, x)',
+    "embed_grad": 'emit("embed_grad", i, o, shape=(7, 4))',
+    "nll_grad": 'emit("nll_grad", x, i, emit("present", slot=0), const(0.0))',
+    "dropout": 'emit("dropout", o, p=0.5, key=1)',
+    "dropout_by": 'emit("dropout_by", o, i, p=0.5, key=1)',
+    "slice": 'emit("slice", o, start=1, shape=(2,))',
+    "spread": 'emit("spread", const(0.0), shape=(4,))',
+    "div": 'emit("div", o, x)',
+    "mul": 'emit("mul", o, x)',
 }
 
 
 @pytest.mark.parametrize("op", ZERO_IF_ZERO)
 def test_zeros_are_propagated(op: str) -> None:
     """Each op of the table goes as soon as its operand is zero."""
-
-    def make(b: Builder, x: Any, y: Any) -> Any:
-        zero, index = b.const(0.0, (4,)), b.emit("pull", name="i", shape=(), dtype="int")
-        return ZEROS[op](b, zero, x, index) if op in ZEROS else b.emit(op, zero)
-
-    zero, push = simplified(make)
-    assert (zero.op, zero["value"]) == ("const", 0.0)
-    assert push.op == "push"
+    zero, push = simplified(ZEROS.get(op, f'emit("{op}", o)'))
+    assert (zero.op, zero["value"], push.op) == ("const", 0.0, "push")
     assert zero.type.shape == push["shape"]
 
 
