@@ -11,11 +11,11 @@ import pytest
 import vertexrt as vrt
 from benchmarks.papers.stacks import Form, Stack, stack_batch
 from tests.backend.test_update_in_step import batches
-from tests.functions import H
+from tests.functions import FUNCTIONS, H
 from tests.package_source import ROOT
 from tests.paper_device import on_paper
 from tests.shim_device import put_in_place
-from tests.strategies import WORDS
+from tests.strategies import WORDS, with_pulls
 from vertexrt.engine.choose import SAMPLES, TIMED, Chooser, Tuner, size_class, work_of
 from vertexrt.engine.variant import Passes
 from vertexrt.graph import GraphBatch, InputGraph
@@ -35,18 +35,6 @@ pytestmark = pytest.mark.usefixtures("choices_folder")
 
 def batch(graphs: int) -> GraphBatch:
     return GraphBatch.from_graphs([InputGraph.chain(5)] * graphs)
-
-
-def trees(count: int) -> GraphBatch:
-    """Return a leaf, and trees of it; some vertices have a label."""
-    rng = np.random.default_rng(3)
-
-    def tree(leaves: int) -> InputGraph:
-        word = np.where(np.arange(2 * leaves - 1) < leaves, rng.integers(0, 7), -1)
-        label = rng.integers(-1, 3, 2 * leaves - 1)
-        return InputGraph.complete_tree(leaves, pulls={"word": word, "label": label})
-
-    return GraphBatch.from_graphs([tree(1 << k % 3) for k in range(count)])
 
 
 def sequences(form: Form, count: int, steps: int = 100) -> BatchShape:
@@ -188,8 +176,8 @@ def test_what_one_way_has_met_the_others_know(device: str, monkeypatch: pytest.M
     if device == "shim":
         put_in_place(monkeypatch, processors=4)
     name = "cuda" if device == "shim" else device
-    net = vrt.compile(TreeLSTM(7, 5, 6, 3), device=name, threads=2, seed=1)
-    model, trained = net.executor.model, trees(6)
+    net = vrt.compile(FUNCTIONS["tree-lstm"][0](), device=name, threads=2, seed=1)
+    model, trained = net.executor.model, with_pulls([[[]], [[], [], [0, 1]], [[], [0]]])
     net.warm(trained, vrt.SGD(0.1))
     (first,) = model.variants.values()
     for way in list(model.chooser.ways):

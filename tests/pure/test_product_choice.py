@@ -67,25 +67,26 @@ def made_of(net: vrt.Network) -> list[str]:
     return [line for line in net.explain().splitlines() if f"{HIDDEN}]: " in line]
 
 
-@pytest.mark.parametrize(
-    ("ratios", "fixed", "rows"),
-    [
-        ((), 512, 512),
-        ((2.0, 1.5, 1.1), 512, 512),  # as the limit says
-        ((2.0, 0.97, 1.1), 512, 512),  # within the noise
-        ((2.0, 1.5, 0.97), ANY_ROWS, ANY_ROWS),
-        ((2.0, 1.5, 0.9), 512, 64),  # between 16 and 256
-        ((2.0, 1.5, 0.9), ANY_ROWS, 64),
-        ((0.5, 0.5, 0.5), ANY_ROWS, 0),
-        ((0.5, 1.5, 1.5), 512, 512),  # one border alone
-        ((2.0, 1.5, 1.2), 64, 256),
-        ((2.0, 1.5, 1.04), 64, 64),
-    ],
-)
-def test_a_limit_is_corrected_where_the_other_is_clearly_faster(
-    ratios: tuple[float, ...], fixed: int, rows: int
-) -> None:
-    assert corrected(fixed, dict(zip((1, 16, 256), ratios, strict=False))) == rows
+# Ratios of 1, 16 and 256 rows, and the limit that is fixed -> the limit.
+CORRECTED = {
+    ", 512": 512,
+    "2.0 1.5 1.1, 512": 512,  # as the limit says
+    "2.0 0.97 1.1, 512": 512,  # within the noise
+    "2.0 1.5 0.97, ANY_ROWS": ANY_ROWS,
+    "2.0 1.5 0.9, 512": 64,  # between 16 and 256
+    "2.0 1.5 0.9, ANY_ROWS": 64,
+    "0.5 0.5 0.5, ANY_ROWS": 0,
+    "0.5 1.5 1.5, 512": 512,  # one border alone
+    "2.0 1.5 1.2, 64": 256,
+    "2.0 1.5 1.04, 64": 64,
+}
+
+
+@pytest.mark.parametrize("case", CORRECTED)
+def test_a_limit_is_corrected_where_the_other_is_clearly_faster(case: str) -> None:
+    ratios, fixed = case.split(", ")
+    measured = dict(zip((1, 16, 256), map(float, ratios.split()), strict=False))
+    assert corrected(eval(fixed), measured) == CORRECTED[case]
 
 
 # Form, type, outputs, inner elements and a vector's: up to how many rows tiles make a product, as
