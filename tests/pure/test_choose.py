@@ -14,7 +14,6 @@ from tests.backend.test_update_in_step import batches
 from tests.functions import FUNCTIONS, H
 from tests.package_source import ROOT
 from tests.paper_device import on_paper
-from tests.shim_device import put_in_place
 from tests.strategies import WORDS, with_pulls
 from vertexrt.engine.choose import SAMPLES, TIMED, Chooser, Tuner, size_class, work_of
 from vertexrt.engine.variant import Passes
@@ -170,13 +169,9 @@ def test_graphs_that_are_alike_have_the_same_choice() -> None:
     assert chooser.pick(True, pool.take([0, 1])) == only
 
 
-@pytest.mark.parametrize("device", ["cpu", "shim"])
-def test_what_one_way_has_met_the_others_know(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_one_way_has_met_the_others_know() -> None:
     """Else each would compile again and again, as kinds appear."""
-    if device == "shim":
-        put_in_place(monkeypatch, processors=4)
-    name = "cuda" if device == "shim" else device
-    net = vrt.compile(FUNCTIONS["tree-lstm"][0](), device=name, threads=2, seed=1)
+    net = vrt.compile(FUNCTIONS["tree-lstm"][0](), device="cpu", threads=2, seed=1)
     model, trained = net.executor.model, with_pulls([[[]], [[], [], [0, 1]], [[], [0]]])
     net.warm(trained, vrt.SGD(0.1))
     (first,) = model.variants.values()

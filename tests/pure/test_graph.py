@@ -604,21 +604,20 @@ def test_any_cycle_is_found(lists: ChildLists) -> None:
 
 
 def test_a_buffer_that_is_used_again_changes_nothing() -> None:
-    given: dict[str, Any] = {
-        "graph_ptr": np.array([0, 2, 3], np.int32),
-        "child_ptr": np.array([0, 0, 1, 1], np.int32),
-        "child": np.array([0], np.int32),
-        "word": np.array([1, 2, 0], np.int32),
-        "gain": np.ones(3, np.float32),
-        "table": TABLE.copy(),
-        "index": np.array([0, -1, 2], np.int32),
+    numbers = [[0, 2, 3], [0, 0, 1, 1], [0], [1, 2, 0], [0, -1, 2]]
+    arrays: list[Any] = [np.array(each, np.int32) for each in numbers]
+    graph_ptr, child_ptr, child, word, index = arrays
+    arrays += [np.ones(3, np.float32), TABLE.copy()]
+    pulls = {
+        "word": word,
+        "gain": arrays[5],
+        "mark": Rows(arrays[6], index),
+        "rows": Rows(arrays[5]),
     }
-    graph_ptr, child_ptr, child, word, gain, table, index = given.values()
-    pulls = {"word": word, "gain": gain, "mark": Rows(table, index), "rows": Rows(gain)}
     batch = GraphBatch(graph_ptr, child_ptr, child, pulls)
     before = plain_graphs(batch)
     assert before[0][1][1]["word"] == ("int32", 2)
-    for array in given.values():
+    for array in arrays:
         array[...] = 77
     assert plain_graphs(batch) == before
     base = np.array([0, 0, 1], np.int32)

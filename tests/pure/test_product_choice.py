@@ -140,16 +140,6 @@ def test_a_table_that_says_blas_makes_it_blas_and_results_agree(choices_folder: 
     np.testing.assert_allclose([by_blas, by_tiles], [exact, exact], rtol=1e-5)
 
 
-def test_a_damaged_table_is_timed_again(choices_folder: Path) -> None:
-    path = entries.write(KIND, entry_name(SHAPES[0]), b"", dict.fromkeys(ROWS, 0.5))
-    path.write_bytes(path.read_bytes()[:-40] + bytes(40))
-    ratios = ratios_of(SHAPES[0])
-    assert list(ratios) == list(ROWS)
-    kept = entries.read(KIND, entry_name(SHAPES[0]))
-    assert kept is not None
-    assert {int(rows): ratio for rows, ratio in kept.facts.items()} == ratios
-
-
 def test_what_cannot_be_kept_is_not_timed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache_folder: Path
 ) -> None:

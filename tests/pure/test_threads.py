@@ -14,8 +14,7 @@ from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.program import Stage
-from vertexrt.kernels.cuda.row_text import WARP
-from vertexrt.kernels.cuda.thread_groups import GroupContext, lower_group, row_threads
+from vertexrt.kernels.cuda.thread_groups import GroupContext, lower_group
 from vertexrt.kernels.cuda.thread_widths import width_of
 from vertexrt.lower import kernel as kernel_ir
 from vertexrt.lower import threads
@@ -68,15 +67,6 @@ def loops(kernel: ThreadKernel) -> list[ElementLoop]:
 
 def test_a_kernel_prints_what_was_decided() -> None:
     assert str(lowered()) == GOLDEN
-
-
-def test_rows_are_the_work_of_a_warp_or_a_block() -> None:
-    assert row_threads(8, 4, 0) == (WARP, 4)
-    assert row_threads(512, 4, 0) == (128, 1)
-    assert row_threads(100_000, 4, 0) == (256, 1)
-    assert row_threads(8, 4, 256) == (WARP, 8)
-    assert row_threads(1024, 4, 256) == (WARP, 8)
-    assert row_threads(1028, 4, 256) == (256, 1)
 
 
 @pytest.mark.parametrize(
