@@ -4,14 +4,12 @@ Results are read, compared, drawn and put on a page; noise is told from change.
 """
 
 import json
-import os
 import re
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info
 
 from tests.devices import shim
 from tests.functions import FUNCTIONS
@@ -33,9 +31,8 @@ from vertexrt.bench.record import (
     table,
     verdict,
 )
-from vertexrt.bench.run import describe, pinned
+from vertexrt.bench.run import describe
 from vertexrt.cli.main import main
-from vertexrt.config import THREAD_VARIABLES
 from vertexrt.errors import DataError, UsageError
 from vertexrt.graph import GraphBatch, InputGraph
 
@@ -398,15 +395,3 @@ def test_the_machine_is_described() -> None:
     assert machine["processor"]
     assert machine["gpu"] is None
     assert machine["versions"]["numpy"] == np.__version__
-
-
-def test_threads_are_bounded_also_of_libraries_that_are_loaded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name in THREAD_VARIABLES:
-        monkeypatch.setenv(name, "7")
-    np.ones((4, 4)) @ np.ones((4, 4))
-    with pinned(1) as threads:
-        assert threads == 1
-        assert [os.environ[name] for name in THREAD_VARIABLES] == ["1"] * 3
-        assert {entry["num_threads"] for entry in threadpool_info()} == {1}

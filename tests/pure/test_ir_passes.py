@@ -1,72 +1,20 @@
-"""Passes: simplify, specialise, place, stack, fuse; on functions where each can be counted.
-
-What passes leave is told as text: the ops in order, or the products of each stage.
-"""
+"""Passes that simplify, and that place; of others `test_decided.py` has what they decide."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import vertexrt as vrt
-from tests.functions import FUNCTIONS, GRU
-from tests.runs import Way
+from tests.functions import FUNCTIONS
 from vertexrt.ir.autodiff import differentiate
 from vertexrt.ir.builder import Builder
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.simplify import ZERO_IF_ZERO, simplify, without_dropout
-from vertexrt.ir.passes.specialise import Presence, find_atoms, specialise
-from vertexrt.ir.passes.stack import stack_parameters, stack_rows
 from vertexrt.ir.program import Node, Program, Stage
 from vertexrt.ir.verify import verify
-
-
-class Of(vrt.VertexFunction):
-    """A function that runs a body with itself and the state of its child, and pushes a value."""
-
-    def __init__(self, body: Callable[[Any, Any], Any], **shapes: tuple[int, ...]) -> None:
-        super().__init__(arity=1, state={"h": 3})
-        self.body = body
-        for name, shape in shapes.items():
-            setattr(self, name, vrt.Parameter(shape))
-
-    def forward(self) -> None:
-        h = self.body(self, self.gather(0).h)
-        self.scatter(h=h)
-        self.push("h", h)
-
-
-def with_gradient(program: Program) -> Program:
-    return place(simplify(differentiate(program, {"loss"})))
-
-
-def kind(program: Program, slots: set[int], *pulls: str) -> Program:
-    """Specialise a placed program for vertices with these slots and pulls, whatever the stage."""
-    atoms = find_atoms(program)
-    present = slots | ({program.arity or 0} if slots else set())
-    bits = sum(1 << s for s in present)
-    bits |= sum(1 << atoms.slots + k for k, name in enumerate(atoms.pulls) if name in pulls)
-    return verify(specialise(program, atoms.facts(bits, atoms.lazy)), "kind", placed=True)
-
-
-def products(program: Program) -> str:
-    """Name the parameters of the products of each stage: `u`, `u'` transposed, `d u` a gradient."""
-    nodes, found = program.nodes, []
-    for stage in Stage:
-        names = []
-        for node in nodes:
-            if node.op == "matmul" and node.stage == stage:
-                names.append(nodes[node.inputs[0]]["name"] + ("'" if node["transpose"] else ""))
-            outer = node.op == "param_grad" and nodes[node.inputs[0]].op == "outer"
-            if outer and node.stage == stage:
-                names.append(f"d {node['name']}")
-        if names:
-            found.append(f"{stage.word}: {', '.join(sorted(names))}")
-    return "; ".join(found)
-
 
 # Simplify.
 
@@ -143,20 +91,6 @@ def test_inference_has_no_dropout() -> None:
 # Specialise, and place: products of a program, and of kinds of its vertices.
 
 
-def test_labels_do_not_split_tasks() -> None:
-    """What only lazy ops read is no part of a path kind; without the pass nothing is known."""
-    program = with_gradient(FUNCTIONS["tree-lstm"][0]().trace())
-    atoms = find_atoms(program)
-    word, label = (1 << atoms.slots + atoms.pulls.index(n) for n in ("word", "label"))
-    assert atoms.path[0] & word
-    assert not atoms.path[0] & label
-    assert atoms.lazy[0] & label
-    plain = find_atoms(program, specialised=False)
-    assert plain.path == (0,)
-    assert plain.facts(word | label, plain.lazy) == Presence({}, {})
-    assert atoms.describe(0b1011 & ~word | word, atoms.path).startswith("{0,1}")
-
-
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_stages_that_are_turned_off_are_empty(name: str) -> None:
     """All others read no later stage, which is verified."""
@@ -171,47 +105,25 @@ def test_stages_that_are_turned_off_are_empty(name: str) -> None:
         assert lazy or not stages & {Stage.LAZY, Stage.LAZY_BACKWARD, Stage.FINAL}
 
 
+class Gates(vrt.VertexFunction):
+    """Gates of a product of the input; one of them may be pushed."""
+
+    def __init__(self, pushes: bool) -> None:
+        super().__init__(arity=1, state={"h": 3})
+        self.pushes, self.w = pushes, vrt.Parameter((6, 2))
+
+    def forward(self) -> None:
+        a, b = vrt.split(self.w @ self.pull("x", (2,)), 2)
+        if self.pushes:
+            self.push("b", b)
+        self.scatter(h=self.push("h", vrt.tanh(a * self.gather(0).h + b)))
+
+
 @pytest.mark.parametrize("pushes", [False, True])
 def test_the_path_takes_the_parts_of_what_comes_before_it_if_nothing_else_reads_them(
     pushes: bool,
 ) -> None:
-    """Gates of a product of the input."""
-
-    def body(f: Any, h: Any) -> Any:
-        a, b = vrt.split(f.w @ f.pull("x", (2,)), 2)
-        if pushes:
-            f.push("b", b)
-        return vrt.tanh(a * h + b)
-
-    program = place(Of(body, w=(6, 2)).trace())
-    stages = {n.stage for n in program.nodes if n.op == "slice"}
-    assert stages == {Stage.EAGER if pushes else Stage.PATH}
-    assert products(program) == "eager: w"
-
-
-# Stack.
-
-
-def test_gates_declared_apart_are_one_product_and_one_matrix() -> None:
-    stacked = verify(stack_parameters(place(GRU().trace())), "stack")
-    assert stacked.stacks == (("w_r", "w_z", "w_n"), ("u_r", "u_z", "u_n"))
-    assert products(stacked) == "path: u_r+u_z+u_n, v, w_r+w_z+w_n"
-    net = Way().compile(GRU())
-    parts = [net.executor.model.store.value(n) for n in ("u_r", "u_z", "u_n")]
-    addresses = [part.__array_interface__["data"][0] for part in parts]
-    assert addresses == [addresses[0] + k * parts[0].nbytes for k in range(3)]
-    assert products(kind(with_gradient(stacked), {0})) == (
-        "path: u_r+u_z+u_n; lazy: v; path': u_r+u_z+u_n'; final: d u_r+u_z+u_n"
-    )
-
-
-def test_products_in_a_row_are_not_joined() -> None:
-    """W (W x) cannot be one product, whatever the weights."""
-    twice = Of(lambda f, h: f.w @ (f.w @ h + 1.0), w=(3, 3))
-    stages = (Stage.EAGER, Stage.PATH)
-    joined = stack_rows(kind(place(twice.trace()), {0}), stages, lambda key: 1000)
-    assert products(joined) == "path: w, w"
-
-
-# Fuse. That steps come in an order in which values are made before they are read is verified in
-# every test (`engine/verify_tasks.py`).
+    program = place(Gates(pushes).trace())
+    stages = {n.op: n.stage for n in program.nodes}
+    assert stages["matmul"] == Stage.EAGER
+    assert stages["slice"] == (Stage.EAGER if pushes else Stage.PATH)

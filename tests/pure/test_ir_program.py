@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 import vertexrt as vrt
-from tests.functions import FUNCTIONS
 from vertexrt.errors import PlanError
 from vertexrt.ir.autodiff import differentiate
 from vertexrt.ir.passes.place import place
@@ -66,41 +65,6 @@ Tiny: 1 children, state h[2], parameters table[7, 2], w[2, 2]
 def test_golden_text_of_f_and_df_placed() -> None:
     placed = place(simplify(differentiate(Tiny().trace(), {"loss"})))
     assert format_program(placed, stages=True) == WITH_GRADIENT
-
-
-# Autodiff.
-
-
-def gradient_of(name: str, d_pushes: str = "loss", **options: object) -> Program:
-    program = FUNCTIONS[name][0]().trace()
-    return simplify(differentiate(program, set(d_pushes.split()), **options))  # type: ignore[arg-type]
-
-
-def effects(program: Program, op: str, key: str) -> str:
-    """Name what effects of an op are of, in order."""
-    return " ".join(sorted(str(n[key]) for n in program.nodes if n.op == op))
-
-
-def test_only_given_pushes_and_asked_pulls_have_gradients() -> None:
-    assert not gradient_of("no-gather", "logits").find("loss_scale")
-    assert not gradient_of("marks").find("pull_grad")
-    assert effects(gradient_of("marks", pulls=["mark"]), "pull_grad", "name") == "mark"
-    assert gradient_of("tree-lstm", weighted=True).find("weight")  # of a vertex that was merged
-    assert not gradient_of("tree-lstm").find("weight")
-
-
-def test_gradients_of_fields_and_parameters_are_those_of_their_readers() -> None:
-    """`gather_parents` sums over all edges, so slots that no gradient reaches get zeros."""
-    assert effects(gradient_of("oddments", "loss h"), "gather_parents", "field") == "h s"
-    passed = gradient_of("pass-on")  # "mark" is a pull whose gradient nobody wants
-    assert effects(passed, "gather_parents", "field") == "bias left word"
-    written = {(n["field"], n["slot"]) for n in passed.nodes if n.op == "scatter_child"}
-    assert written == {(field, slot) for field in ("bias", "left", "word") for slot in (0, 1)}
-    both = gradient_of("both")
-    assert effects(both, "scatter_children", "field") == "h"
-    assert effects(both, "scatter_child", "slot") == "0 1"
-    tied = effects(gradient_of("tied"), "param_grad", "name")
-    assert tied == "embedding embedding u", "two gradients of a parameter add"
 
 
 # The verifier.

@@ -18,10 +18,8 @@ from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
 from vertexrt.kernels.cuda.instruction import FIRST_OP
 from vertexrt.kernels.cuda.launch_limits import LIMITS
-from vertexrt.kernels.cuda.launch_text import write_launches
 from vertexrt.kernels.cuda.outside_path import OutsideStep, outside_path
 from vertexrt.kernels.cuda.products import few_rows_products, large_product
-from vertexrt.kernels.cuda.steps import Kernel
 from vertexrt.kernels.cuda.task_launches import lower_launches
 from vertexrt.lower import launches
 from vertexrt.lower.kernel import (
@@ -37,11 +35,8 @@ from vertexrt.lower.launches import (
     EVERYTHING,
     BlockProduct,
     CopiedProduct,
-    LargeProduct,
     LaunchPlan,
     LibraryProduct,
-    OuterProduct,
-    RowSum,
 )
 from vertexrt.lower.verify import verify_launches
 from vertexrt.models import TreeLSTM
@@ -90,17 +85,6 @@ def test_splits_of_many_rows_have_partial_sums() -> None:
     bad = replace(step, partial=replace(partial, size=64))
     with pytest.raises(PlanError, match="splits leave 64 elements a row; 256"):
         verify_launches(replace(plan, steps=(bad,)), LIMITS.counters)
-
-
-@pytest.mark.parametrize("block", [0, BLOCK])
-def test_each_step_is_printed_as_one_kernel_or_two(block: int) -> None:
-    for plan in (p for x in plans(8, block).values() for p in x):
-        printed = write_launches(plan).steps
-        second = len(steps(plan, OuterProduct)) + len(steps(plan, RowSum))
-        second += sum(step.splits > 1 for step in steps(plan, LargeProduct))
-        assert len(printed) == len(plan.steps) + second
-        for step in printed:
-            assert isinstance(step, Kernel) != isinstance(step, LibraryProduct)
 
 
 def product(wide: int, deep: int, transposed: bool = False, number: int = 0) -> CopiedProduct:

@@ -19,16 +19,6 @@ def store(dtype: str = "float32") -> ParameterStore:
     return ParameterStore(SHAPES, dtype, sparse=["embedding"], stacks=[("u", "w")])
 
 
-def test_layout() -> None:
-    made = store()
-    assert made.names == ("embedding", "w", "b", "u", "gain")
-    assert made.offsets == {"u": 0, "w": 15, "b": 48, "gain": 64, "embedding": 80}
-    assert made.dense_size == 80
-    assert made.values.shape == made.gradients.shape == (128,)
-    assert not made.values.any()
-    assert not made.gradients.any()
-
-
 @given(
     extents=st.lists(st.tuples(st.integers(1, 40), st.integers(1, 4)), min_size=1, max_size=8),
     dtype=st.sampled_from(["float32", "float64"]),

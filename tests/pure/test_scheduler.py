@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 from tests import typed_models as typed
 from tests.schedules import make_schedule
 from tests.strategies import ChildLists, child_lists, graph_batches
-from vertexrt.engine.graph_facts import LookedUp, new_marks, rows_looked_up, rows_of_graphs
-from vertexrt.errors import UsageError
+from vertexrt.engine.graph_facts import new_marks, rows_looked_up
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.graph.compiled import children_first
 from vertexrt.ir.passes.specialise import MOST_SLOTS
-from vertexrt.scheduler import POLICIES, Schedule, policy_of
+from vertexrt.scheduler import POLICIES, Schedule
 from vertexrt.scheduler.balance import Share, assign_graphs, divide, graph_costs, number_levels
 from vertexrt.scheduler.compiled import find_levels
 from vertexrt.scheduler.merge import PRIME
@@ -169,15 +168,6 @@ def test_merging_without_pulls() -> None:
     assert s.weight.tolist() == [3, 2]
 
 
-def test_unknown_policy() -> None:
-    with pytest.raises(UsageError) as error:
-        policy_of("frontiers")
-    assert str(error.value) == (
-        "[schedule] policy is 'frontiers'; one of frontier, depth, agenda, serial; "
-        "choose one of these. Nearest: 'frontier'."
-    )
-
-
 @given(SHAPES)
 def test_levels_are_one_above_those_of_children(lists: ChildLists) -> None:
     def level(v: int) -> int:
@@ -255,14 +245,3 @@ def test_rows_that_are_looked_up(seed: int, vertices: int, lookups: list[tuple[i
     own = {row for pull, f in lookups for row in index[pull, functions == f].tolist()}
     assert found.tolist() == sorted(own - {-1})
     assert not marks.any()
-
-
-def test_rows_of_some_graphs() -> None:
-    rng, marks = np.random.default_rng(0), new_marks(50)
-    lists = [rng.integers(0, 50, count).astype(np.int32) for count in (3, 0, 7, 30)]
-    first = np.append(0, np.cumsum([len(each) for each in lists]))
-    for graphs in ([], [1], [2, 0], [3, 1, 0, 2]):
-        chosen = np.array(graphs, np.int64)
-        found = rows_of_graphs(marks, LookedUp(first, np.concatenate(lists)), chosen)
-        assert found.tolist() == sorted({row for g in graphs for row in lists[g].tolist()})
-        assert not marks.any()
