@@ -53,19 +53,6 @@ def test_a_row_is_a_class_whose_text_has_the_update_and_ranges(row: OptimizerRow
     assert ("- lr * weight_decay" in made.__doc__) == row.decoupled
 
 
-def read_by_mypy_alone() -> None:
-    """Give options right and wrong: an ignored error that is not there is an error of mypy."""
-    optimizer = vrt.Adam(1e-3, betas=(0.9, 0.99), clip_norm=None)
-    rate: float = optimizer.lr
-    base: vrt.Optimizer = optimizer
-    vrt.Adam(beta=0.9)  # type: ignore[call-arg]
-    vrt.SGD()  # type: ignore[call-arg]
-    vrt.SGD("0.1")  # type: ignore[arg-type]
-    vrt.Lion(betas=0.9)  # type: ignore[arg-type]
-    vrt.Adamm()  # type: ignore[attr-defined]
-    assert (rate, base)
-
-
 def test_rows_that_differ_in_decay_share_a_rule() -> None:
     assert rule_of(row_of("Adam"), {}) is rule_of(row_of("AdamW"), {})
 
