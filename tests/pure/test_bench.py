@@ -5,7 +5,10 @@ Results are read, compared, drawn and put on a page; noise is told from change.
 
 import json
 import re
+import sys
 import time
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +19,7 @@ from tests.functions import FUNCTIONS
 from tests.runs import Way
 from tests.strategies import pulls_for
 from vertexrt.bench import compare, figures, measure, page
+from vertexrt.bench.ablation import ONE_OFF, ONE_ON
 from vertexrt.bench.breakdown import kind_of, sample_host
 from vertexrt.bench.measure import Arrays, Disagreement, Draw
 from vertexrt.bench.record import (
@@ -35,6 +39,7 @@ from vertexrt.bench.run import describe
 from vertexrt.cli.main import main
 from vertexrt.errors import DataError, UsageError
 from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.pictures import STYLE
 
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 
@@ -224,10 +229,37 @@ def assert_grey_ink(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["cpu/ablation-lstm-lm", "h200/ablation-tree-lstm"])
-def test_an_ablation_is_drawn(name: str, tmp_path: Path) -> None:
-    found = figures.draw(read(RESULTS / f"{name}.json"), tmp_path / "ablation.json")
+def test_an_ablation_is_drawn_with_room_for_all(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is cut off, and no name lies over another."""
+    pytest.importorskip("matplotlib", reason="no matplotlib (extra `plot`)")
+    from matplotlib.figure import Figure
+
+    kept: list[Any] = []
+    record, write = read(RESULTS / f"{name}.json"), Figure.savefig
+    for k, entry in enumerate(record.entries):
+        if name.startswith("h200") and entry.key["variant"] == "+ 2 streams":  # a long whisker
+            record.entries[k] = replace(entry, ratio=Spread(0.9, (0.01, 5_000.0)), verdict=HIDDEN)
+    monkeypatch.setattr(
+        Figure, "savefig", lambda self, path: kept.append(self) or write(self, path)
+    )
+    found = figures.draw(record, tmp_path / "ablation.json")
     assert found == tmp_path / "ablation.png"
     assert_grey_ink(found)
+    (whole,) = kept
+    whole.set_dpi(STYLE["savefig.dpi"])  # pixels of the picture from here on
+    for axes, family in zip(whole.axes, (ONE_ON, ONE_OFF), strict=True):
+        low, high = axes.get_xlim()
+        ratios = [entry.ratio for entry in record.select(family=family) if entry.ratio]
+        assert all(low < ratio.low <= ratio.high < high for ratio in ratios)
+        inside = axes.get_window_extent()
+        for box in (mark.get_window_extent() for mark in axes.texts):
+            assert inside.x0 < box.x0 < box.x1 < inside.x1
+            assert inside.y0 < box.y0 < box.y1 < inside.y1
+        names = [text.get_window_extent() for text in axes.get_yticklabels()]
+        assert len(names) > 10
+        assert all(above.y0 > below.y1 for above, below in pairwise(names))
 
 
 def test_a_page_needs_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -257,6 +289,16 @@ def test_a_page_needs_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture
         "a: &lt;b&gt;",
     ):
         assert word in text
+
+
+def test_a_page_without_matplotlib_takes_the_figures_that_lie_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    measured(after=False).write(tmp_path / "breakdown-x.json")
+    (tmp_path / "breakdown-x.png").write_bytes(b"a picture")
+    page.run(str(tmp_path))
+    assert "data:image/png;base64,YSBwaWN0dXJl" in (tmp_path / "report.html").read_text()
 
 
 # How it is measured.

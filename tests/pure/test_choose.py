@@ -58,6 +58,12 @@ def h200(function: Any, engine: str = "auto", passes: Passes | None = None) -> C
 # Which ways there are, and which the model finds best.
 
 
+def test_a_function_without_products_has_a_rank_too() -> None:
+    shape = shape_of(batch(30))
+    found = chooser_of(0.0).rank(True, shape)
+    assert np.isfinite([CPU.seconds(way, work(0.0), shape) for way in found]).all()
+
+
 def measured(name: str) -> Any:
     """Return jobs and the seconds of each way, as `benchmarks.choosing` writes them."""
     path = ROOT / "benchmarks" / "results" / f"choosing_{name}.json"

@@ -16,13 +16,15 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.pure.test_cuda_compile import INDEXED_ARRAY
 from tests.shim_streams import RECORD, WAIT
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError, UsageError
-from vertexrt.kernels.cuda.compile import load_nvrtc
+from vertexrt.kernels.cuda.compile import ALL_FIT, ONE_BLOCK, load_nvrtc
 from vertexrt.kernels.cuda.cupy_device import CupyDevice
 from vertexrt.kernels.cuda.cupy_import import import_cupy, usable
 from vertexrt.kernels.cuda.device import Calls, launch_error
+from vertexrt.kernels.cuda.persistent import LITTLE_SPILLED
 from vertexrt.models import TreeFC
 
 
@@ -250,6 +252,24 @@ def test_a_driver_that_refuses_code(monkeypatch: pytest.MonkeyPatch) -> None:
         "image; a driver for CUDA 13 or newer; update the driver, or report this as a bug with "
     )
     assert str(raised.value).endswith(".cubin.")
+
+
+def test_what_a_persistent_kernel_spills_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_cupy(monkeypatch)
+    try:
+        load_nvrtc(13)
+    except DeviceError as error:
+        pytest.skip(str(error))
+    device, real = CupyDevice(), np.dtype("float32")
+    fitting = f"{ONE_BLOCK}\n{INDEXED_ARRAY.replace('512', '4').replace('511', '3')}"
+    size, text = device.spills(ONE_BLOCK + INDEXED_ARRAY, real, lambda: [fitting])
+    assert size == 2048
+    assert text.startswith("[cuda] kernel indexed has 2048 bytes of stack")
+    assert device.spills(fitting, real).bytes <= LITTLE_SPILLED
+    slow = device.spills(ONE_BLOCK + INDEXED_ARRAY, np.dtype("float64"))
+    assert slow == ALL_FIT, "whatever it spills"
+    with pytest.raises(DeviceError, match="kernel indexed has 2048 bytes of stack"):
+        device.load([INDEXED_ARRAY], real)
 
 
 @pytest.mark.parametrize(

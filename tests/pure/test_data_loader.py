@@ -114,6 +114,12 @@ def test_a_loaded_state_goes_on(done: int, workers: int) -> None:
     assert [seen + epochs(again, 1)[0], epochs(again, 1)[0]] == whole[1:]
 
 
+def test_a_loop_that_was_left_begins_its_epoch_again() -> None:
+    loader = Loader(FEW, 5)
+    first = numbers(next(iter(loader)))
+    assert epochs(loader, 1)[0][0] == first
+
+
 LOADER, NOTHING = Loader(FEW, 5), Loader(FEW, 5, prepare=lambda batch, rng: None)  # type: ignore[arg-type,return-value]
 MISTAKES = {
     "Loader(FEW, 0)": (

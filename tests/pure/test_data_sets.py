@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -135,7 +136,8 @@ def test_what_is_written_prints_and_other_numbers_are_refused(tmp_path: Path) ->
 def test_a_small_file_that_unpacks_to_much_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "train.txt.gz").write_bytes(gzip.compress(b"(3 (2 a) (3 b))\n"))
+    marked = b"\xef\xbb\xbf(3 (2 a) (3 b))\n"  # a byte order mark
+    (tmp_path / "train.txt.gz").write_bytes(gzip.compress(marked))
     assert format_of(str(tmp_path)) == "trees"
     monkeypatch.setattr(files, "LARGEST_TEXT", 5)
     text = text_of(DataError, lambda: load(tmp_path, format="text"))

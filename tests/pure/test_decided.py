@@ -33,6 +33,7 @@ from vertexrt.script.isa import disassemble
 
 TEXTS = Path(__file__).with_name("decided.txt")
 HIDDEN = 4
+CHAINS = [[[-1], [0], [1]], [[-1], [0]]]
 SIZES = "512x2048 1024x256 2048x512 2048x516 650x2600 650x640 200x10000"
 PROCESSORS = (0, LIMITS.blocks, LIMITS.in_clusters)
 
@@ -114,6 +115,7 @@ def of_ways() -> str:
 
 TOLD: dict[str, Callable[[], str]] = {
     "a GRU over two children": lambda: of_function("gru", Way()),
+    "an LSTM along chains": lambda: kinds(FUNCTIONS["lstm-lm"][0](), with_pulls(CHAINS), Way()),
     "attention, without passes": lambda: of_function("attention", Way(passes=OFF)),
     "several types": lambda: kinds(typed.UpDown(), typed.trees(), Way()),
     "what children publish": lambda: format_program(publish_products(Shared().trace())),

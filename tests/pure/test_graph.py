@@ -244,6 +244,12 @@ def test_shapes_by_name(code: str) -> None:
     assert lists_of(eval(code)) == MADE[code]
 
 
+def test_brackets() -> None:
+    tree = InputGraph.from_brackets("(3 (2 a) (4 (4 8\u00a01\\/2) (2 film)))")
+    assert (tree.words, tree.leaves.tolist()) == (("a", "8\u00a01\\/2", "film"), [0, 1, 2])
+    assert np.asarray(tree.graph.pulls["label"]).tolist() == [2, 4, 2, 4, 3]
+
+
 def trimmed(slots: list[int]) -> list[int]:
     """Drop trailing empty slots: networkx has no edge to show them."""
     while slots and slots[-1] == -1:
@@ -684,7 +690,12 @@ def test_a_dtype_that_is_equal_but_not_the_same() -> None:
 def test_a_shared_table_is_joined_and_pickled_once() -> None:
     table = np.arange(2000.0).reshape(1000, 2)
     graphs = [InputGraph.chain(2, {"x": Rows(table, [k, -1])}) for k in range(3)]
-    pull: Any = GraphBatch.from_graphs(graphs).take([2, 0]).pulls["x"]
+    batch = GraphBatch.from_graphs(graphs)
+    pull, whole = (each.pulls["x"] for each in (batch.take([2, 0]), batch))
+    assert isinstance(pull, Rows)
+    assert isinstance(whole, Rows)
+    assert np.shares_memory(pull.table, whole.table)
+    assert pull.index is not None
     assert (pull.table.shape, pull.index.tolist()) == ((1000, 2), [2, -1, 0, -1])
     text = pickle.dumps(graphs)
     assert len(text) < 1.5 * table.nbytes
@@ -757,6 +768,12 @@ def test_graphs_of_a_pool_do_not_bring_it_along() -> None:
     assert source_of(found)[0] is found
     assert len(pickle.dumps(taken)) < 3000
     assert len(pickle.dumps(pool[7])) < 3000
+
+
+def test_pulls_keep_their_order_whichever_is_looked_at_first() -> None:
+    taken = pool().with_pulls({"x": np.ones(11)}).take([1, 3])
+    assert np.asarray(taken.pulls["x"]).shape == (6,)
+    assert [*taken.with_pulls({}).pulls] == ["word", "x"]
 
 
 def test_threads_may_look_at_once() -> None:

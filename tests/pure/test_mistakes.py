@@ -25,6 +25,7 @@ from tests.bodies import WithBody, left_over, network_of
 from tests.functions import FUNCTIONS
 from tests.messages import refused
 from tests.package_source import ROOT
+from tests.runs import Way
 from tests.strategies import CLASSES, WORDS
 from vertexrt.config import usable_threads
 
@@ -752,6 +753,15 @@ def test_the_first_value_that_is_not_finite_is_named(threads: int) -> None:
         "lower the learning rate, clip the gradient norm, or guard that expression.",
     )
     assert np.isfinite(net.step(vrt.GraphBatch.from_graphs(graphs[:1]), vrt.SGD(0.1)))
+
+
+def test_a_parameter_that_is_not_finite_is_named() -> None:
+    net = Way().compile(FUNCTIONS["tree-lstm"][0]())
+    net.executor.model.store.value("v")[1, 2] = np.nan
+    refused(
+        lambda: net.step(THREE, vrt.SGD(0.1)),
+        "NumericError: ...parameter 'v' is not finite at [1, 2]; finite parameters;...",
+    )
 
 
 class Apart(WithBody):

@@ -48,6 +48,20 @@ def test_sums_have_the_same_bits_for_any_number_of_processes(length: int) -> Non
             assert np.array_equal(found, want)
 
 
+@pytest.mark.parametrize("size", [3, 5, 6])
+def test_any_number_of_processes_agrees_on_the_bits(size: int) -> None:
+    parts = RNG.standard_normal((size, 50)).astype(np.float32)
+
+    def add_up(communicator: ThreadCommunicator) -> np.ndarray:
+        mine = parts[communicator.rank].copy()
+        ProcessGroup(communicator).add_up(mine)
+        return mine
+
+    found = together(size, add_up)
+    assert np.allclose(found[0], parts.sum(axis=0), atol=1e-6)
+    assert (np.array(found) == found[0]).all()
+
+
 def test_a_sum_sends_twice_its_bytes_at_most() -> None:
     """2 (N - 1) / N times the array: what a ring sends too (Thakur et al. 2005)."""
 

@@ -12,6 +12,7 @@ import pytest
 
 import vertexrt as vrt
 from tests.functions import FUNCTIONS, E, Looked, StackedAndAlone
+from tests.paper_device import on_paper
 from tests.pure.test_store import NestedParts, batch
 from tests.runs import Way, use_of
 from tests.strategies import pulls_for
@@ -46,6 +47,29 @@ def compiled(name: str = "tree-lstm") -> Variant:
 
 def nested() -> Variant:
     return variant_of(NestedParts(), "training", batch([[], [0], [1]], ("x",)))
+
+
+class ReadsTheStateBefore(vrt.VertexFunction):
+    """The loss reads a field of the state before, which no other gradient goes through."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"h": 4, "m": 4})
+        self.w = vrt.Parameter((4, 4))
+
+    def forward(self) -> None:
+        before = self.gather(0)
+        h = vrt.tanh(self.w @ before.h + self.pull("x", (4,)))
+        self.scatter(h=h, m=h * self.pull("x", (4,)))
+        self.push("loss", vrt.sum((before.m - h) * (before.m - h)))
+
+
+def test_first_vertices_of_chains_leave_no_gradient() -> None:
+    """They are of the path kind of the others, whose children get one."""
+    chains = [vrt.InputGraph.chain(n, {"x": np.ones((n, 4))}) for n in (3, 1)]
+    model = on_paper(ReadsTheStateBefore(), 2).executor.model
+    use = use_of("training", model.function)
+    (run,) = model.prepare(use, vrt.GraphBatch.from_graphs(chains))
+    verify_tasks(run.variant)
 
 
 def refused(variant: Variant, text: str) -> None:
@@ -186,6 +210,32 @@ def test_a_value_between_segments_that_is_not_exchanged() -> None:
     plan = next(p for p in plans if any(key[0] == "exchange" for key in p.task.homes.values()))
     broken = replace(plan, task=replace(plan.task, homes=homes(plan.task, "exchange")))
     with pytest.raises(PlanError, match=r"an operand kept in memory|a value to exchange"):
+        verify_segments(broken)
+
+
+class PulledOperand(vrt.VertexFunction):
+    """A product of what is pulled."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={})
+        self.w = vrt.Parameter((8, 4))
+
+    def forward(self) -> None:
+        self.push("loss", vrt.sum(self.w @ self.pull("x", (4,))))
+
+
+def test_rows_that_are_pulled_for_a_product_of_another_segment_are_exchanged() -> None:
+    """Processors may own other rows in the next segment: they share out what each costs."""
+    net = Way().compile(PulledOperand())
+    net(batch([[], []], ("x",)))
+    (variant,) = net.executor.model.variants.values()
+    (plan,) = segment_tasks(variant.tasks, whole=False)
+    verify_segments(plan)
+    pulled = next(k for k, n in enumerate(plan.task.program.nodes) if n.op == "pull")
+    assert plan.task.homes[pulled][0] == "exchange"
+    others = {i: key for i, key in plan.task.homes.items() if i != pulled}
+    broken = replace(plan, task=replace(plan.task, homes=others, local=frozenset({pulled})))
+    with pytest.raises(PlanError, match="a value to exchange"):
         verify_segments(broken)
 
 
