@@ -8,7 +8,6 @@ import pytest
 
 import vertexrt as vrt
 from tests.functions import FUNCTIONS
-from vertexrt.ir.autodiff import differentiate
 from vertexrt.ir.builder import Builder
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.place import place
@@ -89,20 +88,6 @@ def test_inference_has_no_dropout() -> None:
 
 
 # Specialise, and place: products of a program, and of kinds of its vertices.
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_stages_that_are_turned_off_are_empty(name: str) -> None:
-    """All others read no later stage, which is verified."""
-    traced = FUNCTIONS[name][0]().trace()
-    reals = [p.name for p in traced.pulls if p.dtype == "float"]
-    pushes = {n["name"] for n in traced.nodes if n.op == "push"}
-    program = simplify(differentiate(traced, pushes, reals, scaled_loss=False))
-    for eager, lazy in ((True, True), (False, True), (True, False), (False, False)):
-        placed = verify(place(program, eager=eager, lazy=lazy), "place", placed=True)
-        stages = {n.stage for n in placed.nodes}
-        assert eager or Stage.EAGER not in stages
-        assert lazy or not stages & {Stage.LAZY, Stage.LAZY_BACKWARD, Stage.FINAL}
 
 
 class Gates(vrt.VertexFunction):

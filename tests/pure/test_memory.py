@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,61 +18,8 @@ from vertexrt.engine.batched import RunMemory
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.errors import RoomError
 from vertexrt.graph import GraphBatch
-from vertexrt.ir.layers import Phase
-from vertexrt.ir.program import Stage
-from vertexrt.memory import MemoryPlan, TensorTable, place_tensors
+from vertexrt.memory import MemoryPlan
 from vertexrt.memory.aligned import CACHE_LINE, HUGE_PAGE
-from vertexrt.memory.plan import ALIGN, share
-
-STAGES = list(Stage)
-
-
-@st.composite
-def tables(draw: Any) -> TensorTable:
-    """Draw tensors with the stages that use them."""
-    table = TensorTable()
-    for number in range(draw(st.integers(1, 12))):
-        size, edges = draw(st.integers(1, 40)), draw(st.booleans())
-        for stage in draw(st.lists(st.sampled_from(STAGES), min_size=1, max_size=3)):
-            table.use(("value", number), size, edges, Phase.of(stage))
-    return table
-
-
-@given(tables(), st.data())
-def test_no_two_live_tensors_overlap(table: TensorTable, data: st.DataObject) -> None:
-    """Lay out random extents of rows and compare every two tensors that are alive in one stage."""
-    vertices, edges = data.draw(st.integers(0, 30)), data.draw(st.integers(0, 40))
-    first_row, end_row = [], []
-    for spec in table:
-        first = 0 if spec.edges else data.draw(st.integers(0, vertices))
-        end = edges if spec.edges else data.draw(st.integers(first, vertices))
-        written = first < end
-        first_row.append(first if written else 2**62)  # nothing of it in this minibatch
-        end_row.append(end if written else 0)
-    sizes = np.array([spec.size for spec in table], np.int64)
-    zero, temporary = max(spec.size for spec in table), data.draw(st.integers(0, 100))
-    sharing = share(table)
-    first, end = np.array(first_row, np.int64), np.array(end_row, np.int64)
-    plan = MemoryPlan(
-        *place_tensors(sharing.buffer, sharing.width, sizes, first, end, zero, temporary)
-    )
-    assert plan.temporary % ALIGN == 0
-    assert plan.total == plan.temporary + temporary
-    spans = [
-        (plan.base[t] + first_row[t] * sizes[t], plan.base[t] + end_row[t] * sizes[t])
-        if end_row[t]
-        else (0, 0)
-        for t in range(len(table))
-    ]
-    for t, (start, end) in enumerate(spans):
-        if end == 0:
-            continue
-        assert zero <= start <= end <= plan.temporary
-        for other in range(t):
-            alive = table.specs[t].overlaps(table.specs[other])
-            first, last = spans[other]
-            assert not alive or end <= first or last <= start or last == 0
-
 
 UNWRITTEN = 7e77
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from tests import typed_models as typed
 from tests.schedules import make_schedule
 from tests.strategies import ChildLists, child_lists, graph_batches
-from vertexrt.engine.graph_facts import new_marks, rows_looked_up
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.graph.compiled import children_first
 from vertexrt.ir.passes.specialise import MOST_SLOTS
@@ -226,22 +225,3 @@ def test_the_cost_of_a_graph_is_its_vertices_and_its_depth() -> None:
         assert graph_costs(batch.graph_ptr, levels, level).tolist() == costs
     shares = divide(Share(batch), 2, 0.0)
     assert [share.vertices.tolist() for share in shares] == [[6, 7, 8, 9, 10], [0, 1, 2, 3, 4, 5]]
-
-
-# Rows of tables that a minibatch looks up come out once, rising, and leave no marks.
-
-
-@given(
-    st.integers(0, 99),
-    st.integers(1, 99),
-    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1))),
-)
-def test_rows_that_are_looked_up(seed: int, vertices: int, lookups: list[tuple[int, int]]) -> None:
-    """Each lookup is of a pull, by the vertices of a function."""
-    rng, marks = np.random.default_rng(seed), new_marks(50)
-    index = rng.integers(-1, 50, (3, vertices)).astype(np.int32)
-    functions = rng.integers(0, 2, vertices).astype(np.int32)
-    found = rows_looked_up(marks, index, np.array(lookups, np.int64).reshape(-1, 2), functions)
-    own = {row for pull, f in lookups for row in index[pull, functions == f].tolist()}
-    assert found.tolist() == sorted(own - {-1})
-    assert not marks.any()

@@ -151,16 +151,12 @@ def test_options_are_refused_whenever_they_are_set(row: str) -> None:
     assert not setting or names["made"].describe() == names["before"]
 
 
-def test_describe() -> None:
-    sgd = vrt.SGD(0.1, 0.5, clip_norm=5.0).describe()
-    assert sgd.pop("class") == "SGD"
-    assert sgd == {"lr": 0.1, "momentum": 0.5, "weight_decay": 0.0, "clip_norm": 5.0}
-    adam = vrt.AdamW().describe()
-    assert (adam["betas"], adam["weight_decay"], adam["clip_norm"]) == ([0.9, 0.999], 0.01, None)
-
-
-def test_options_that_are_set_later_count() -> None:
-    optimizer = vrt.Adam(groups={"*": {"lr": 0.1}})
+def test_an_optimizer_describes_its_options_also_those_set_later() -> None:
+    usual = {"lr": 0.1, "momentum": 0.5, "weight_decay": 0.0, "clip_norm": 5.0}
+    assert vrt.SGD(0.1, 0.5, clip_norm=5.0).describe() == {"class": "SGD", **usual}
+    optimizer = vrt.AdamW(groups={"*": {"lr": 0.1}})
+    found = optimizer.describe()
+    assert (found["betas"], found["weight_decay"], found["clip_norm"]) == ([0.9, 0.999], 0.01, None)
     optimizer.betas, optimizer.clip_norm, optimizer.weight_decay = [0.5, 0.6], 2, 0.1
     found = optimizer.describe()
     assert (found["betas"], found["clip_norm"], found["weight_decay"]) == ([0.5, 0.6], 2.0, 0.1)
