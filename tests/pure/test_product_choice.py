@@ -1,7 +1,5 @@
 """What makes a product on a CPU: fixed limits, and a table that is timed on this machine."""
 
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,6 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.package_source import ROOT
 from vertexrt.cache import entries, folders
 from vertexrt.cache.folders import CacheWarning
 from vertexrt.config import temporary_cache
@@ -166,33 +163,7 @@ def test_what_is_no_choice_is_refused() -> None:
         network("mkl")
 
 
-STEPS = """
-import hashlib, sys
-sys.path.insert(0, ".")
-import vertexrt as vrt
-from tests.pure.test_product_choice import TIMED, batch, network
-net = network(TIMED)
-for _ in range(3):
-    net.step(batch(), vrt.Adagrad(0.1))
-parts = [net.parameters[name].tobytes() for name in sorted(net.parameters)]
-print(hashlib.sha256(b"".join(parts)).hexdigest())
-"""
-
-
 def test_bits_do_not_depend_on_timings(choices_folder: Path) -> None:
     """Nothing is timed unless it is asked for: a seed gives the same bits with empty caches."""
     network(passes=None).step(batch(), vrt.Adagrad(0.1))
     assert not (choices_folder / KIND).exists()
-
-
-def test_two_processes_have_the_same_bits(choices_folder: Path) -> None:
-    """The first times the table, the second reads it."""
-    made = [
-        subprocess.run(
-            [sys.executable, "-W", "ignore::DeprecationWarning", "-c", STEPS],
-            cwd=ROOT, capture_output=True, text=True, check=True,
-        ).stdout
-        for _ in range(2)
-    ]  # fmt: skip
-    assert len(list((choices_folder / KIND).iterdir())) == len(SHAPES)
-    assert made[0] == made[1] != ""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests import typed_models as typed
 from tests.schedules import make_schedule
-from tests.strategies import ChildLists, child_lists, graph_batches
+from tests.strategies import ChildLists, child_lists
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.graph.compiled import children_first
 from vertexrt.ir.passes.specialise import MOST_SLOTS
@@ -179,21 +179,6 @@ def test_levels_are_one_above_those_of_children(lists: ChildLists) -> None:
 
 
 # Graphs are shared out whole, each once, and evenly.
-
-
-@given(graph_batches(), st.integers(1, 6))
-def test_every_vertex_is_in_one_share(batch: GraphBatch, parts: int) -> None:
-    shares = divide(Share(batch), parts)
-    assert len(shares) == min(parts, batch.num_graphs)
-    vertices = np.concatenate([share.vertices for share in shares])
-    assert sorted(vertices.tolist()) == list(range(batch.num_vertices))
-    for share in shares:
-        assert share.batch.num_vertices == len(share.vertices)
-        for own, v in enumerate(share.vertices):
-            slots = share.batch.child[slice(*share.batch.child_ptr[own : own + 2])]
-            wanted = batch.child[slice(*batch.child_ptr[v : v + 2])]
-            assert [share.vertices[c] if c >= 0 else -1 for c in slots] == wanted.tolist()
-        np.testing.assert_array_equal(share.numbers()[1], batch.child_ptr[share.vertices])
 
 
 def test_edges_of_typed_vertices_have_numbers_of_their_own() -> None:
