@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.messages import text_of
+from vertexrt.data import edges
 from vertexrt.errors import GraphError
 
 LENGTHS = [3, 0, 1, 4, 0]
@@ -51,7 +52,7 @@ CASES: dict[str, Any] = {
 
 @pytest.mark.parametrize("code", CASES)
 def test_edges_are_those_of_a_loop(code: str) -> None:
-    found, expected = eval(f"edges.{code}"), CASES[code]
+    found, expected = eval(code, {**vars(edges), **globals()}), CASES[code]
     assert found.dtype == np.int32
     assert found.shape == (len(expected), 2)
     in_order = found[np.argsort(found[:, 1], kind="stable")].tolist()
@@ -69,4 +70,4 @@ MISTAKES = {
 
 @pytest.mark.parametrize("code", MISTAKES)
 def test_mistakes(code: str) -> None:
-    assert MISTAKES[code] in text_of(GraphError, lambda: eval(f"edges.{code}"))
+    assert MISTAKES[code] in text_of(GraphError, lambda: eval(code, {**vars(edges), **globals()}))

@@ -1,4 +1,4 @@
-"""Schedules: every policy, rows of equal vertices, kinds, shares of graphs, children by slot."""
+"""Schedules: every policy, rows of equal vertices, levels, shares of graphs."""
 
 from __future__ import annotations
 
