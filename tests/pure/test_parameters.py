@@ -97,20 +97,6 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     assert "'x'" in text_of(UsageError, lambda: store().gradient("x"))
 
 
-def test_frozen_parameters_come_last_and_have_values_alone() -> None:
-    shapes = {"a": (3, 4), "table": (9, 4), "b": (2, 4), "c": (5, 4), "words": (7, 4)}
-    frozen = ParameterStore(
-        shapes, sparse=["table"], stacks=[("a", "c")], copies=2, frozen=["b", "words"]
-    )
-    assert frozen.trained == ("a", "table", "c")
-    placed = sorted(frozen.offsets, key=frozen.offsets.__getitem__)
-    assert " ".join(placed) == "a c table b words"
-    assert frozen.copies.shape == (2, frozen.trained_size)
-    assert frozen.offsets["b"] == frozen.trained_size < frozen.values.size
-    assert frozen.views(frozen.gradients).keys() == {"a", "table", "c"}
-    assert frozen.views(frozen.values).keys() == shapes.keys()
-
-
 # Initializers.
 
 
