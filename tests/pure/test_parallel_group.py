@@ -24,10 +24,14 @@ def tree(parts: list[np.ndarray]) -> np.ndarray:
     return tree(parts[:half]) + tree(parts[half:])
 
 
-@pytest.mark.parametrize("count", [1, 2, 4, 16])
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 6, 7, 16])
 def test_pairs_are_the_tree_of_halves(count: int) -> None:
-    parts = [RNG.standard_normal(40).astype(np.float32) * 10.0**k for k in range(count)]
-    assert np.array_equal(add_in_pairs(p.copy() for p in parts), tree(parts))
+    """Of powers of two to the bit; other counts are added up whole."""
+    whole = RNG.integers(100, size=(count, 9)).astype(np.float64)
+    assert np.array_equal(add_in_pairs(part.copy() for part in whole), whole.sum(axis=0))
+    if count in (1, 2, 4, 16):
+        parts = [RNG.standard_normal(40).astype(np.float32) * 10.0**k for k in range(count)]
+        assert np.array_equal(add_in_pairs(p.copy() for p in parts), tree(parts))
 
 
 @pytest.mark.parametrize("length", [0, 1, 3, 64, 1001])
