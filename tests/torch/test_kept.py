@@ -115,7 +115,6 @@ PLAYS: dict[Callable[[Side], list[Any]], list[str]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # PyTorch 2.11 warns once
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
