@@ -97,6 +97,15 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
     assert "'x'" in text_of(UsageError, lambda: store().gradient("x"))
 
 
+def test_frozen_parameters_come_last_and_have_values_alone() -> None:
+    shapes = {"a": (3, 4), "table": (9, 4), "b": (2, 4), "c": (5, 4), "words": (7, 4)}
+    made = ParameterStore(shapes, sparse=["table"], stacks=[("a", "c")], frozen=["b", "words"])
+    assert " ".join(sorted(made.offsets, key=made.offsets.__getitem__)) == "a c table b words"
+    assert made.offsets["b"] == made.trained_size < made.values.size
+    assert made.views(made.gradients).keys() == {"a", "table", "c"}
+    assert made.views(made.values).keys() == shapes.keys()
+
+
 # Initializers.
 
 
