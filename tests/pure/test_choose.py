@@ -11,13 +11,12 @@ import pytest
 import vertexrt as vrt
 from benchmarks.papers.stacks import Form, Stack, stack_batch
 from tests.backend.test_update_in_step import batches
-from tests.functions import H
+from tests.functions import FUNCTIONS, H
 from tests.package_source import ROOT
 from tests.paper_device import on_paper
-from tests.shim_device import put_in_place
-from tests.strategies import WORDS
+from tests.strategies import WORDS, with_pulls
 from vertexrt.engine.choose import SAMPLES, TIMED, Chooser, Tuner, size_class, work_of
-from vertexrt.engine.variant import Passes, Use
+from vertexrt.engine.variant import Passes
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cpu.backend import CpuBackend
 from vertexrt.kernels.ways import Configuration, Work
@@ -35,18 +34,6 @@ pytestmark = pytest.mark.usefixtures("choices_folder")
 
 def batch(graphs: int) -> GraphBatch:
     return GraphBatch.from_graphs([InputGraph.chain(5)] * graphs)
-
-
-def trees(count: int) -> GraphBatch:
-    """Return a leaf, and trees of it; some vertices have a label."""
-    rng = np.random.default_rng(3)
-
-    def tree(leaves: int) -> InputGraph:
-        word = np.where(np.arange(2 * leaves - 1) < leaves, rng.integers(0, 7), -1)
-        label = rng.integers(-1, 3, 2 * leaves - 1)
-        return InputGraph.complete_tree(leaves, pulls={"word": word, "label": label})
-
-    return GraphBatch.from_graphs([tree(1 << k % 3) for k in range(count)])
 
 
 def sequences(form: Form, count: int, steps: int = 100) -> BatchShape:
@@ -71,27 +58,9 @@ def h200(function: Any, engine: str = "auto", passes: Passes | None = None) -> C
 # Which ways there are, and which the model finds best.
 
 
-def test_configurations_use_all_threads_or_one_worker() -> None:
-    """Tasks are whole: tiles of 8 rows were up to 1.4 times as slow (choosing_cpu.txt)."""
-    for threads in (1, 2, 3, 4, 6):
-        for option in CPU.ways(threads, None):
-            assert option.threads in (threads, 1)
-            assert option.tile == 0
-    assert Configuration(True, 2, 3) in CPU.ways(6, None)
-    assert Configuration(True, 4, 1) in CPU.ways(4, None)
-
-
-def test_the_model_prefers_groups_for_many_graphs_and_one_worker_for_tiny_work() -> None:
-    many = chooser_of(8e5, threads=4).rank(True, BatchShape(256, 10_000, 5_000, 9_000, 12))
-    assert many[0].groups == 4
-    tiny = chooser_of(100.0, threads=4).rank(True, BatchShape(1, 3, 1, 2, 2))
-    assert tiny[0].processors == 1  # one graph is one share
-
-
 def test_a_function_without_products_has_a_rank_too() -> None:
     shape = shape_of(batch(30))
     found = chooser_of(0.0).rank(True, shape)
-    assert set(found) <= set(CPU.ways(2, None))
     assert np.isfinite([CPU.seconds(way, work(0.0), shape) for way in found]).all()
 
 
@@ -133,28 +102,6 @@ def test_the_choice_is_close_to_the_best_that_was_measured(cell: str) -> None:
     assert max(ratios) <= 1.03
 
 
-@pytest.mark.parametrize(
-    ("cell", "count", "trains", "fastest"),
-    [
-        ("LSTM", 1, False, 16),
-        ("LSTM", 10, False, 16),
-        ("LSTM", 20, False, 32),
-        ("GRU", 1, False, 16),
-        ("GRU", 10, False, 16),
-        ("LSTM", 4, True, 16),
-        ("LSTM", 16, True, 32),
-        ("LSTM", 32, True, 32),
-    ],
-)
-def test_clusters_hold_a_layer_of_512_where_that_was_fastest(
-    cell: str, count: int, trains: bool, fastest: int
-) -> None:
-    """A weight lies in registers and in shared memory then (`divided_h200.txt`)."""
-    form = Form(cell, 512)
-    ranked = h200(Stack(form)).rank(trains, sequences(form, count, 50 if trains else 100))
-    assert ranked[0] == Configuration(True, 1, fastest)
-
-
 def test_a_gpu_takes_the_batched_engine_for_trees_of_one_shape() -> None:
     """They come again: one graph of CUDA runs their wide levels. So it was measured on an H100."""
     chooser = h200(TreeFC(100, 512))
@@ -168,21 +115,6 @@ def test_a_gpu_takes_the_batched_engine_for_trees_of_one_shape() -> None:
             assert not way.persistent
     other = GraphBatch.from_graphs([*[one] * 16, two])
     assert chooser.pick(False, other.take([0])).persistent
-
-
-def test_functions_of_many_types_run_batched_by_default() -> None:
-    """On a GPU, where they are of one layer; the persistent engine has one kernel for all."""
-    together, one = Passes(layers=False), "persistent, 1 x 1 processors"
-    form = Form("GRU", 8, layers=3)
-    for engine, passes, wanted in (
-        ("auto", together, "batched, 1 worker"),
-        ("persistent", together, "as few processors"),
-        ("auto", Passes(), one),
-        ("persistent", Passes(), one),
-    ):
-        chooser = h200(Stack(form), engine, passes)
-        assert chooser.work.types == 3
-        assert wanted in str(chooser.rank(True, sequences(form, 1, 5))[0])
 
 
 # What the model is told of a function and of a batch.
@@ -243,14 +175,10 @@ def test_graphs_that_are_alike_have_the_same_choice() -> None:
     assert chooser.pick(True, pool.take([0, 1])) == only
 
 
-@pytest.mark.parametrize("device", ["cpu", "shim"])
-def test_what_one_way_has_met_the_others_know(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_one_way_has_met_the_others_know() -> None:
     """Else each would compile again and again, as kinds appear."""
-    if device == "shim":
-        put_in_place(monkeypatch, processors=4)
-    name = "cuda" if device == "shim" else device
-    net = vrt.compile(TreeLSTM(7, 5, 6, 3), device=name, threads=2, seed=1)
-    model, trained = net.executor.model, trees(6)
+    net = vrt.compile(FUNCTIONS["tree-lstm"][0](), device="cpu", threads=2, seed=1)
+    model, trained = net.executor.model, with_pulls([[[]], [[], [], [0, 1]], [[], [0]]])
     net.warm(trained, vrt.SGD(0.1))
     (first,) = model.variants.values()
     for way in list(model.chooser.ways):
@@ -260,19 +188,6 @@ def test_what_one_way_has_met_the_others_know(device: str, monkeypatch: pytest.M
     for variant in model.variants.values():
         assert variant.path_kinds.keys() == first.path_kinds.keys()
         assert variant.lazy_kinds.keys() == first.lazy_kinds.keys()
-
-
-def test_explain_shows_what_the_model_says() -> None:
-    """The first way is the one that runs; with one way there is nothing to choose."""
-    for engine in ("auto", "batched"):
-        net = vrt.compile(TreeLSTM(7, 5, 6, 3), device="cpu", engine=engine, threads=2)
-        found = net.explain_batch(trees(6)).partition("ways by the cost model, ms\n")[2]
-        ways = [line.split(maxsplit=1) for line in found.splitlines()]
-        possible = net.executor.model.chooser.rank(True, shape_of(trees(6)))
-        assert len(ways) == (len(possible) if engine == "auto" else 0)
-        if ways:
-            run = net.executor.model.prepare(Use(frozenset(), loss=True), trees(6))[0]
-            assert ways[0][1] == str(run.configuration)
 
 
 # The choice by timing, which stays on disk.

@@ -10,7 +10,7 @@ import pytest
 from vertexrt import config as module
 from vertexrt import errors
 from vertexrt.config import FLAGS, Config, config, read
-from vertexrt.errors import UsageError, VertexrtError, message, nearest
+from vertexrt.errors import UsageError, VertexrtError
 
 
 def test_flags_are_read(tmp_path: Path) -> None:
@@ -130,16 +130,6 @@ def test_every_flag_is_documented_and_there_are_at_most_eight() -> None:
 def test_importing_reads_no_environment() -> None:
     environ = {**os.environ, "VERTEXRT_CHECK": "no"}
     subprocess.run([sys.executable, "-c", "import vertexrt.config"], env=environ, check=True)
-
-
-def test_messages_and_the_nearest_names() -> None:
-    text = message("gather", "slot 2", "slots 0..1", "raise arity")
-    assert text == "[gather] slot 2; slots 0..1; raise arity."
-    assert message("a", "b", "c", "d.").endswith("; d.")
-    names = ["tree-lstm", "tree-fc", "lstm-lm"]
-    assert nearest("tree-lsmt", names).startswith(" Nearest: 'tree-lstm'")
-    assert nearest("Tree-FC", names).startswith(" Nearest: 'tree-fc'")
-    assert nearest("zzz", names) == nearest("any", []) == ""
 
 
 def test_every_error_is_a_vertexrt_error() -> None:

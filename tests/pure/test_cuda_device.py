@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.pure.test_cuda_compile import INDEXED_ARRAY
 from tests.shim_streams import RECORD, WAIT
+from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError, UsageError
 from vertexrt.kernels.cuda.compile import ALL_FIT, ONE_BLOCK, load_nvrtc
 from vertexrt.kernels.cuda.cupy_device import CupyDevice
@@ -146,37 +148,30 @@ def test_cupy_that_does_not_load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     got = refused(device="cuda")
     assert got.startswith("[cuda] CuPy does not load: libcudart.so.13: cannot open shared object")
     assert "\n" not in got
-    assert compiled(device="auto").device == "cpu"
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        "cudaErrorNoDevice: no CUDA-capable device is detected",
-        "cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version",
-    ],
-)
-def test_cupy_without_a_gpu_or_driver(monkeypatch: pytest.MonkeyPatch, error: str) -> None:
-    fake_cupy(monkeypatch, error=error)
-    assert refused(device="cuda") == (
-        f"[cuda] no usable GPU: {error}; a CUDA device, and a driver as new as CuPy's CUDA; "
-        "update the driver, install the other of the extras cuda12 and cuda13, or use "
-        "device='cpu'."
-    )
-    assert compiled(device="auto").device == "cpu"
+# Of a module in CuPy's place -> why it is not used.
+UNUSABLE: list[tuple[dict[str, Any], str]] = [
+    (
+        {"error": "cudaErrorInsufficientDriver: CUDA driver version is insufficient"},
+        "no usable GPU: cudaErrorInsufficientDriver: CUDA driver version is insufficient; a CUDA "
+        "device, and a driver as new as CuPy's CUDA; update the driver, install the other of the "
+        "extras cuda12 and cuda13, or use device='cpu'.",
+    ),
+    ({"count": 0}, "no GPU; a CUDA device; use device='cpu', or 'auto'."),
+    (
+        {"capability": (7, 5)},
+        "Fake GPU has compute capability 7.5; 8.0 or more (Ampere); use device='cpu'.",
+    ),
+]
 
 
-def test_no_device_among_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_cupy(monkeypatch, count=0)
-    assert refused(device="cuda") == ("[cuda] no GPU; a CUDA device; use device='cpu', or 'auto'.")
-    assert compiled(device="auto").device == "cpu"
-
-
-def test_an_old_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_cupy(monkeypatch, capability=(7, 5))
-    assert refused(device="cuda") == (
-        "[cuda] Fake GPU has compute capability 7.5; 8.0 or more (Ampere); use device='cpu'."
-    )
+@pytest.mark.parametrize(("given", "text"), UNUSABLE)
+def test_a_gpu_that_cannot_be_used(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], text: str
+) -> None:
+    fake_cupy(monkeypatch, **given)
+    assert refused(device="cuda") == f"[cuda] {text}"
     assert not usable()
     assert compiled(device="auto").device == "cpu"
 
@@ -259,35 +254,22 @@ def test_a_driver_that_refuses_code(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(raised.value).endswith(".cubin.")
 
 
-INDEXED_ARRAY = """
-#include "vertexrt.cuh"
-struct Args { real* y; const int* at; };
-VRT_KERNEL(indexed, Args, 32) {
-    real x[512];
-    for (int i = 0; i < 512; ++i) x[i] = a.y[i];
-    for (int i = 0; i < 512; ++i) x[a.at[i] & 511] += a.y[i + 1];
-    for (int i = 0; i < 512; ++i) a.y[i] = x[i];
-}
-"""
-
-
 def test_what_a_persistent_kernel_spills_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_cupy(monkeypatch)
     try:
         load_nvrtc(13)
     except DeviceError as error:
         pytest.skip(str(error))
-    device, small = CupyDevice(), INDEXED_ARRAY.replace("512", "4").replace("511", "3")
-    fitting = f"{ONE_BLOCK}\n{small}"
-    size, text = device.spills(ONE_BLOCK + INDEXED_ARRAY, np.dtype("float32"), lambda: [fitting])
+    device, real = CupyDevice(), np.dtype("float32")
+    fitting = f"{ONE_BLOCK}\n{INDEXED_ARRAY.replace('512', '4').replace('511', '3')}"
+    size, text = device.spills(ONE_BLOCK + INDEXED_ARRAY, real, lambda: [fitting])
     assert size == 2048
     assert text.startswith("[cuda] kernel indexed has 2048 bytes of stack")
-    assert "take engine='batched'" in text
-    assert device.spills(fitting, np.dtype("float32")).bytes <= LITTLE_SPILLED
-    double = device.spills(ONE_BLOCK + INDEXED_ARRAY, np.dtype("float64"))
-    assert double == ALL_FIT, "they are slow"
+    assert device.spills(fitting, real).bytes <= LITTLE_SPILLED
+    slow = device.spills(ONE_BLOCK + INDEXED_ARRAY, np.dtype("float64"))
+    assert slow == ALL_FIT, "whatever it spills"
     with pytest.raises(DeviceError, match="kernel indexed has 2048 bytes of stack"):
-        device.load([INDEXED_ARRAY], np.dtype("float32"))
+        device.load([INDEXED_ARRAY], real)
 
 
 @pytest.mark.parametrize(
@@ -318,11 +300,11 @@ OTHER = [
     with_status(CUDARuntimeError("cudaErrorIllegalAddress: an illegal access"), 700),
     with_status(CUBLASError("CUBLAS_STATUS_EXECUTION_FAILED"), 13),
 ]
-CALLS: dict[str, Callable[[CupyDevice], object]] = {
-    "memcpyAsync": lambda device: device.upload(0, np.zeros(8, np.uint8)),
-    "memsetAsync": lambda device: device.clear(0, 8),
-    "eventRecord": lambda device: device.record(SimpleNamespace(ptr=0)),
-    "memGetInfo": lambda device: device.free_bytes(),
+CALLS = {
+    "memcpyAsync": "device.upload(0, np.zeros(8, np.uint8))",
+    "memsetAsync": "device.clear(0, 8)",
+    "eventRecord": "device.record(SimpleNamespace(ptr=0))",
+    "memGetInfo": "device.free_bytes()",
 }
 
 
@@ -344,7 +326,7 @@ def test_errors_of_libraries_are_named(
         device = CupyDevice()
         setattr(cupy.cuda.runtime, name, fails)
         with pytest.raises(DeviceError) as raised:
-            CALLS[name](device)
+            eval(CALLS[name], {**globals(), "device": device})
         got = str(raised.value)
     if error in NO_MEMORY:
         assert got == (
@@ -387,6 +369,19 @@ def test_errors_of_libraries_are_named(
             {"tune": True, "engine": "batched"},
             "[compile] tune is True with engine='batched'; True with engine='auto', or False; "
             "leave tune out.",
+        ),
+        *(
+            (
+                {"device": device, "passes": Passes(streams=streams), **more},
+                f"[compile] Passes({text}",
+            )  # type: ignore[arg-type]
+            for device, streams, more, text in (
+                ("cpu", 2, {}, "streams=2) with device='cpu'"),
+                ("cuda", 2, {"engine": "persistent"}, "streams=2) with engine='persistent'"),
+                ("cpu", 0, {}, "streams=0); 1 to 8"),
+                ("cpu", 9, {}, "streams=9); 1 to 8"),
+                ("cpu", "2", {}, "streams='2'); of type int"),
+            )
         ),
         ({"tune": 1}, "[compile] tune is 1 with engine='auto'; True with engine='auto', or False;"),
         (

@@ -75,11 +75,8 @@ WRONG: dict[str, tuple[str, bytes, str | None, str]] = {
         f"trees/dev.txt has the sha256 {sha256(b'other')}; expected {sha256(TEXTS['dev.txt'])};",
     ),
     "a beginning of a .zip": ("a.zip", ZIP[:10], None, f"a.zip {NONE}"),
-    "half of a .zip": ("a.zip", ZIP[:150], None, f"a.zip {NONE}"),
-    "a beginning of a .tgz": ("a.tgz", TGZ[:10], None, f"a.tgz {NONE}"),
     "half of a .tgz": ("a.tgz", TGZ[:150], None, f"a.tgz {NONE}"),
-    "a page in place of a .zip": ("a.zip", b"<html>not found</html>", None, f"a.zip {NONE}"),
-    "a page in place of a .tgz": ("a.tgz", b"<html>not found</html>", None, f"a.tgz {NONE}"),
+    "a page": ("a.tgz", b"<html>not found</html>", None, f"a.tgz {NONE}"),
     "an encrypted archive": ("a.zip", marked(6, 1), None, "is encrypted, password required"),
     "unknown compression": ("a.zip", marked(8, 97), None, "compression method is not supported"),
     "no bzip2": ("a.zip", marked(8, 12), None, "Invalid data stream"),
@@ -194,12 +191,8 @@ def test_the_catalogue(cache_folder: Path) -> None:
         assert entry.cached is (entry.source is None)
         assert entry.licence
         assert entry.home
-    sst, ptb = entries["sst", "trees"].source, entries["ptb", "text"].source
-    assert sst is not None
-    assert ptb is not None
-    assert sst.url == "https://nlp.stanford.edu/sentiment/trainDevTestTrees_PTB.zip"
-    checksums = {sst.sha256, *sst.files.values(), *ptb.files.values()}
-    assert [len(str(checksum)) for checksum in checksums] == [64] * 7
+        for checksum in entry.source.files.values() if entry.source else ():
+            assert len(checksum) == 64
     assert text_of(UsageError, lambda: fetch("sstt")) == (
         "[data fetch] 'sstt'; these can be downloaded: sst, ptb; give one of them. Nearest: 'sst'."
     )

@@ -1,4 +1,4 @@
-"""Pairs of common graphs against plain loops and networkx; batches of types against one by one."""
+"""Pairs of common graphs against plain loops and networkx."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-import vertexrt as vrt
 from tests.messages import text_of
-from tests.pure.graphs_as_text import as_text
 from vertexrt.data import edges
 from vertexrt.errors import GraphError
 
@@ -54,48 +52,11 @@ CASES: dict[str, Any] = {
 
 @pytest.mark.parametrize("code", CASES)
 def test_edges_are_those_of_a_loop(code: str) -> None:
-    found, expected = eval(f"edges.{code}"), CASES[code]
+    found, expected = eval(code, {**vars(edges), **globals()}), CASES[code]
     assert found.dtype == np.int32
     assert found.shape == (len(expected), 2)
     in_order = found[np.argsort(found[:, 1], kind="stable")].tolist()
     assert in_order == sorted(map(list, expected), key=lambda pair: (pair[1], pair[0]))
-
-
-def test_edges_are_taken_by_graphs() -> None:
-    graph = vrt.InputGraph.from_types(
-        {"letter": sum(LENGTHS), "word": len(LENGTHS)},
-        {
-            ("letter", "before", "letter"): edges.chain(LENGTHS),
-            ("letter", "spelling", "word"): edges.ends(LENGTHS),
-        },
-    )
-    assert graph.num_edges == len(PAIRS) + 3
-    unrolled = vrt.InputGraph.from_edges(12, edges.rounds(CYCLE, 3, 3))
-    assert nx.is_directed_acyclic_graph(unrolled.to_networkx())
-
-
-def test_many_graphs_are_those_built_one_by_one() -> None:
-    sizes, words = np.array([2, 1, 3]), np.arange(6)
-    x = np.arange(12.0).reshape(6, 2)
-    before, every = ("word", "before", "word"), ("word", "all", "top")
-    together = edges.typed_batch(
-        {"word": sizes, "top": np.array([1, 1, 1])},
-        {before: edges.chain(sizes), every: edges.pairs(words, np.repeat([0, 1, 2], sizes))},
-        {"word": {"word": words, "x": x}, "top": {"label": np.array([7, 8, 9])}},
-    )
-    apart = [
-        vrt.InputGraph.from_types(
-            {"word": n, "top": 1},
-            {before: [(k, k + 1) for k in range(n - 1)], every: [(k, 0) for k in range(n)]},
-            {"word": {"word": words[at : at + n], "x": x[at : at + n]}, "top": {"label": [label]}},
-        )
-        for label, at, n in ((7, 0, 2), (8, 2, 1), (9, 3, 3))
-    ]
-    texts = [
-        as_text(vrt.data.Examples(batch, {}))
-        for batch in (together, vrt.GraphBatch.from_graphs(apart))
-    ]
-    assert texts[0] == texts[1]
 
 
 MISTAKES = {
@@ -109,4 +70,4 @@ MISTAKES = {
 
 @pytest.mark.parametrize("code", MISTAKES)
 def test_mistakes(code: str) -> None:
-    assert MISTAKES[code] in text_of(GraphError, lambda: eval(f"edges.{code}"))
+    assert MISTAKES[code] in text_of(GraphError, lambda: eval(code, {**vars(edges), **globals()}))

@@ -104,6 +104,9 @@ DGL_PLAIN = dgl({"_N": 3}, {"_N": {"y": Y}}, {ONE: (([2, 0], [1, 1]), {"w": W})}
 WORDS = nx.DiGraph([("a", "c"), ("b", "c")], id="first")
 nx.set_node_attributes(WORDS, {"a": "good", "b": "film"}, "word")
 nx.set_node_attributes(WORDS, dict.fromkeys(WORDS, np.float32(0.5)), "x")
+PARTS: nx.DiGraph[Any] = nx.DiGraph()
+PARTS.add_nodes_from([(0, {"n": 3, "x": X[0]}), (1, {"x": X[1]}), (2, {"y": 1.5})])
+PARTS.add_edges_from([(1, 2), (0, 2)])
 UNTYPED = from_pyg(HETERO).to_networkx()
 del UNTYPED.nodes[3]["type"]
 EMPTY_SLOT = vrt.InputGraph.from_children([[], [-1, 0], [1, 0]], None, {"w": [9, 0.5, 1.5, 2.5]})
@@ -132,6 +135,9 @@ CONVERTED = {
     ),
     'from_networkx([SLOTS], edge_pulls=["w"])': (
         "w: float32 []\n-; (none 0/w=0.5); (1/w=1.5 0/w=2.5)"
+    ),
+    'vrt.InputGraph.from_networkx(PARTS, ["n", "x", "y"])': (
+        "n: int32 []; x: float64 [2]; y: float64 []\nn=3 x=[1. 2.]; x=[3. 4.]; y=1.5 (1 0)"
     ),
     'vrt.InputGraph.from_networkx(SLOTS, edge_pulls=["w"])': (
         "w: float64 []\n-; (none 0/w=0.5); (1/w=1.5 0/w=2.5)"

@@ -12,7 +12,6 @@ import pytest
 
 import vertexrt as vrt
 from vertexrt.cli.main import main
-from vertexrt.cli.options import parse
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 GUIDE = sorted((DOCS / "guide").glob("*.md"))
@@ -42,12 +41,6 @@ def test_pages_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert sum(right) > 0.95 * len(right)
     if page.stem == "from-other-libraries":
         assert_gradients_are_differences(names)
-
-
-@each_page
-def test_commands_are_understood(page: Path) -> None:
-    for line in commands_of(page):
-        parse(shlex.split(line))
 
 
 @each_page

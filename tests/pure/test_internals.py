@@ -10,7 +10,6 @@ neither is listed.
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
 from tests.package_source import PACKAGE, ROOT
 from tests.pure.test_structure import assert_listed
@@ -98,32 +97,3 @@ def test_tests_do_not_reach_inside() -> None:
         file = path.relative_to(ROOT / "tests").as_posix()
         found |= {f"{file} {name}" for name in inside(path.read_text(encoding="utf-8"))}
     assert_listed("inside", found)
-
-
-REACHING = """
-import os, vertexrt as vrt
-from vertexrt.ir import ops, _hidden
-from vertexrt.ir.builder import Op as Row
-def test_one(monkeypatch, net):
-    monkeypatch.setattr(os, "fsync", None)
-    monkeypatch.setattr(ops, "TABLE", None)
-    monkeypatch.setattr("vertexrt.ir.ops.OTHER", None)
-    monkeypatch.setattr(type(net), "step", None)
-    monkeypatch.delattr(net.model, name)
-    monkeypatch.setitem(ops.OPS, "add", None)
-    assert net._model is self._own is net._replace(a=1)
-    Row.name = "x"
-"""
-
-
-def test_what_reaches_inside_is_found() -> None:
-    assert inside(REACHING) == {
-        "_hidden", "ops.TABLE", "vertexrt.ir.ops.OTHER", "type(net).step", "net.model.*", "._model",
-        "Row.name",
-    }  # fmt: skip
-
-
-if __name__ == "__main__":  # what the list has to have
-    for path in sorted(Path(ROOT / "tests").rglob("*.py")):
-        for name in sorted(inside(path.read_text(encoding="utf-8"))):
-            print(f'"{path.relative_to(ROOT / "tests").as_posix()} {name}"')

@@ -1,166 +1,83 @@
-"""Passes: simplify, specialise, place, stack, fuse; on functions where each can be counted.
-
-What passes leave is told as text: the ops in order, or the products of each stage.
-"""
+"""Passes that simplify, and that place; of others `test_decided.py` has what they decide."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import vertexrt as vrt
-from tests.functions import FUNCTIONS, GRU
-from tests.runs import OFF, Way, use_of
-from tests.strategies import CLASSES, WORDS, with_pulls
-from vertexrt.ir.autodiff import differentiate
+from tests.functions import FUNCTIONS
 from vertexrt.ir.builder import Builder
 from vertexrt.ir.ops import OPS
-from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.simplify import ZERO_IF_ZERO, simplify, without_dropout
-from vertexrt.ir.passes.specialise import Presence, find_atoms, specialise
-from vertexrt.ir.passes.stack import stack_parameters, stack_rows
-from vertexrt.ir.passes.store import is_free
-from vertexrt.ir.program import Domain, Node, Program, Stage
+from vertexrt.ir.program import Node, Program, Stage
 from vertexrt.ir.verify import verify
-from vertexrt.models.tree_lstm import TreeLSTM
-
-FORWARD = (Stage.EAGER, Stage.PATH)
-BACKWARD = (Stage.PATH_BACKWARD, Stage.FINAL)
-
-
-class Of(vrt.VertexFunction):
-    """A function that runs a body with itself and the state of its child, and pushes a value."""
-
-    def __init__(self, body: Callable[[Any, Any], Any], **shapes: tuple[int, ...]) -> None:
-        super().__init__(arity=1, state={"h": 3})
-        self.body = body
-        for name, shape in shapes.items():
-            setattr(self, name, vrt.Parameter(shape))
-
-    def forward(self) -> None:
-        h = self.body(self, self.gather(0).h)
-        self.scatter(h=h)
-        self.push("h", h)
-
-
-def tree_lstm() -> Program:
-    return with_gradient(TreeLSTM(WORDS, 3, 5, CLASSES).trace())
-
-
-def with_gradient(program: Program) -> Program:
-    return place(simplify(differentiate(program, {"loss"})))
-
-
-def kind(program: Program, slots: set[int], *pulls: str) -> Program:
-    """Specialise a placed program for vertices with these slots and pulls, whatever the stage."""
-    atoms = find_atoms(program)
-    present = slots | ({program.arity or 0} if slots else set())
-    bits = sum(1 << s for s in present)
-    bits |= sum(1 << atoms.slots + k for k, name in enumerate(atoms.pulls) if name in pulls)
-    return verify(specialise(program, atoms.facts(bits, atoms.lazy)), "kind", placed=True)
-
-
-def products(program: Program) -> str:
-    """Name the parameters of the products of each stage: `u`, `u'` transposed, `d u` a gradient."""
-    nodes, found = program.nodes, []
-    for stage in Stage:
-        names = []
-        for node in nodes:
-            if node.op == "matmul" and node.stage == stage:
-                names.append(nodes[node.inputs[0]]["name"] + ("'" if node["transpose"] else ""))
-            outer = node.op == "param_grad" and nodes[node.inputs[0]].op == "outer"
-            if outer and node.stage == stage:
-                names.append(f"d {node['name']}")
-        if names:
-            found.append(f"{stage.word}: {', '.join(sorted(names))}")
-    return "; ".join(found)
-
 
 # Simplify.
 
 
-def simplified(make: Callable[..., Any]) -> tuple[Node, ...]:
-    """Build F around one pushed value, simplify it and return the nodes."""
+def simplified(code: str) -> tuple[Node, ...]:
+    """Build F around one pushed value, which a code emits; simplify it and return the nodes."""
     b = Builder(OPS)
-    x, y = (b.emit("pull", name=name, shape=(4,), dtype="float") for name in "xy")
-    out = make(b, x, y)
+    names: dict[str, Any] = {"emit": b.emit, "const": b.const}
+    for name in "xy":
+        names[name] = b.emit("pull", name=name, shape=(4,), dtype="float")
+    names["i"] = b.emit("pull", name="i", shape=(), dtype="int")
+    names["o"] = b.const(0.0, (4,))
+    out = eval(code, names)
     b.emit("push", out, name="out", shape=out.shape)
     return verify(simplify(Program("F", tuple(b.nodes)))).nodes
 
 
-def gradients_of_slices(b: Builder, x: Any, y: Any) -> Any:
-    """Add parts that are padded with zeros, as gradients of slices are."""
-    parts = [x[:2], y[:1], x[1:]]
-    zero = [b.const(0.0, part.shape) for part in parts]
-    padded = [
-        b.emit("concat", *(p if k == m else zero[m] for m in range(3)), shape=(6,))
-        for k, p in enumerate(parts)
-    ]
-    return padded[2] + (padded[0] + padded[1])
+SIMPLIFIED = {
+    "x + 0.0 * y": "pull push",
+    "x * 1.0 / 1.0 - 0.0": "pull push",
+    "0.0 - x": "pull neg push",
+    'emit("where", const(2.0), x, y)': "pull push",
+    'emit("where", y, x, x)': "pull push",
+    'x + emit("where", y, const(0.0), const(0.0))': "pull push",
+    "x * y + x * y": "pull pull mul add push",
+    "x[1:3][1:2]": "pull slice push",
+    'emit("concat", x, y, shape=(8,))[4:8]': "pull push",
+    'emit("concat", x, y, shape=(8,))[5:7]': "pull slice push",
+    'emit("concat", x[:1], x[1:], shape=(4,))': "pull push",
+    # Parts that are padded with zeros, as gradients of slices are.
+    'emit("concat", o[:2], o[:1], x[1:], shape=(6,)) + (emit("concat", x[:2], o, shape=(6,)) + '
+    'emit("concat", o[:2], y[:1], o[:3], shape=(6,)))': "pull pull slice slice slice concat push",
+    'emit("spread", const(3.0), shape=(4,))': "const push",
+    'emit("reduce_sum", y) * 1.0 + 0.0 * x': "pull reduce_sum spread push",
+    'emit("exp", const(0.0)) * x': "pull push",
+    'emit("log", const(0.0)) + x': "pull const log add push",
+}
 
 
-def both(b: Builder, x: Any, y: Any) -> Any:
-    return b.emit("concat", x, y, shape=(8,))
-
-
-@pytest.mark.parametrize(
-    ("make", "ops"),
-    [
-        (lambda b, x, y: x + 0.0 * y, "pull push"),
-        (lambda b, x, y: x * 1.0 / 1.0 - 0.0, "pull push"),
-        (lambda b, x, y: 0.0 - x, "pull neg push"),
-        (lambda b, x, y: b.emit("where", b.const(2.0), x, y), "pull push"),
-        (lambda b, x, y: b.emit("where", y, x, x), "pull push"),
-        (lambda b, x, y: x + b.emit("where", y, b.const(0.0), b.const(0.0)), "pull push"),
-        (lambda b, x, y: x * y + x * y, "pull pull mul add push"),
-        (lambda b, x, y: x[1:3][1:2], "pull slice push"),
-        (lambda b, x, y: both(b, x, y)[4:8], "pull push"),
-        (lambda b, x, y: both(b, x, y)[5:7], "pull slice push"),
-        (lambda b, x, y: b.emit("concat", x[:1], x[1:], shape=(4,)), "pull push"),
-        (gradients_of_slices, "pull pull slice slice slice concat push"),
-        (lambda b, x, y: b.emit("spread", b.const(3.0), shape=(4,)), "const push"),
-        (lambda b, x, y: b.emit("reduce_sum", y) * 1.0 + 0.0 * x, "pull reduce_sum spread push"),
-        (lambda b, x, y: b.emit("exp", b.const(0.0)) * x, "pull push"),
-        (lambda b, x, y: b.emit("log", b.const(0.0)) + x, "pull const log add push"),
-    ],
-)
-def test_simplify_leaves(make: Any, ops: str) -> None:
-    assert " ".join(n.op for n in simplified(make)) == ops
+@pytest.mark.parametrize("code", SIMPLIFIED)
+def test_simplify_leaves(code: str) -> None:
+    assert " ".join(n.op for n in simplified(code)) == SIMPLIFIED[code]
 
 
 # Op -> it with a zero `o` [4] where it is zero with it; others take it alone.
-ZEROS: dict[str, Callable[[Builder, Any, Any, Any], Any]] = {
-    "matmul": lambda b, o, x, i: b.emit(
-        "matmul", b.emit("param", name="w", shape=(3, 4)), o, transpose=False
-    ),
-    "outer": lambda b, o, x, i: b.emit("outer", o, x),
-    "embed_grad": lambda b, o, x, i: b.emit("embed_grad", i, o, shape=(7, 4)),
-    "nll_grad": lambda b, o, x, i: b.emit(
-        "nll_grad", x, i, b.emit("present", slot=0), b.const(0.0)
-    ),
-    "dropout": lambda b, o, x, i: b.emit("dropout", o, p=0.5, key=1),
-    "dropout_by": lambda b, o, x, i: b.emit("dropout_by", o, i, p=0.5, key=1),
-    "slice": lambda b, o, x, i: b.emit("slice", o, start=1, shape=(2,)),
-    "spread": lambda b, o, x, i: b.emit("spread", b.const(0.0), shape=(4,)),
-    "div": lambda b, o, x, i: b.emit("div", o, x),
-    "mul": lambda b, o, x, i: b.emit("mul", o, x),
+ZEROS = {
+    "matmul": 'emit("matmul", emit("param", name="w", shape=(3, 4)), o, transpose=False)',
+    "outer": 'emit("outer", o, x)',
+    "embed_grad": 'emit("embed_grad", i, o, shape=(7, 4))',
+    "nll_grad": 'emit("nll_grad", x, i, emit("present", slot=0), const(0.0))',
+    "dropout": 'emit("dropout", o, p=0.5, key=1)',
+    "dropout_by": 'emit("dropout_by", o, i, p=0.5, key=1)',
+    "slice": 'emit("slice", o, start=1, shape=(2,))',
+    "spread": 'emit("spread", const(0.0), shape=(4,))',
+    "div": 'emit("div", o, x)',
+    "mul": 'emit("mul", o, x)',
 }
 
 
 @pytest.mark.parametrize("op", ZERO_IF_ZERO)
 def test_zeros_are_propagated(op: str) -> None:
     """Each op of the table goes as soon as its operand is zero."""
-
-    def make(b: Builder, x: Any, y: Any) -> Any:
-        zero, index = b.const(0.0, (4,)), b.emit("pull", name="i", shape=(), dtype="int")
-        return ZEROS[op](b, zero, x, index) if op in ZEROS else b.emit(op, zero)
-
-    zero, push = simplified(make)
-    assert (zero.op, zero["value"]) == ("const", 0.0)
-    assert push.op == "push"
+    zero, push = simplified(ZEROS.get(op, f'emit("{op}", o)'))
+    assert (zero.op, zero["value"], push.op) == ("const", 0.0, "push")
     assert zero.type.shape == push["shape"]
 
 
@@ -172,174 +89,26 @@ def test_inference_has_no_dropout() -> None:
 
 # Specialise, and place: products of a program, and of kinds of its vertices.
 
-INNER = "path: u_f, u_f, u_iou; lazy: "
-BACK = "path': u_f', u_f', u_iou'; final: d u_f, d u_f, d u_iou"
 
+class Gates(vrt.VertexFunction):
+    """Gates of a product of the input; one of them may be pushed."""
 
-@pytest.mark.parametrize(
-    ("slots", "pull", "found"),
-    [
-        (set(), "word", "eager: w; lazy: v; final: d w, w'"),  # a leaf has no product with u
-        ({0, 1}, "", f"{INNER}v; {BACK}"),  # and no gradient of the classifier without a label
-        ({0, 1}, "label", f"{INNER}d v, v, v'; {BACK}"),
-        (None, "", f"eager: w; {INNER}d v, v, v'; {BACK}, d w, w'"),
-    ],
-)
-def test_products_of_the_tree_lstm(slots: set[int] | None, pull: str, found: str) -> None:
-    program = tree_lstm()
-    assert products(program if slots is None else kind(program, slots, pull)) == found
+    def __init__(self, pushes: bool) -> None:
+        super().__init__(arity=1, state={"h": 3})
+        self.pushes, self.w = pushes, vrt.Parameter((6, 2))
 
-
-def test_labels_do_not_split_tasks() -> None:
-    """What only lazy ops read is no part of a path kind; without the pass nothing is known."""
-    program = tree_lstm()
-    atoms = find_atoms(program)
-    word, label = (1 << atoms.slots + atoms.pulls.index(n) for n in ("word", "label"))
-    assert atoms.path[0] & word
-    assert not atoms.path[0] & label
-    assert atoms.lazy[0] & label
-    plain = find_atoms(program, specialised=False)
-    assert plain.path == (0,)
-    assert plain.facts(word | label, plain.lazy) == Presence({}, {})
-    assert atoms.describe(0b1011 & ~word | word, atoms.path).startswith("{0,1}")
-
-
-def test_a_childless_vertex_has_nothing_to_do_for_children() -> None:
-    """Values per child are dropped with all that only they need, forward and back."""
-    program = with_gradient(FUNCTIONS["attention"][0]().trace())
-    for slots in (set[int](), {0}):
-        of_kind = kind(program, slots, "word")
-        assert any(n.type.domain == Domain.EDGE for n in of_kind.nodes) == bool(slots)
-        assert slots or products(of_kind) == "eager: w; final: d w, w'"
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_stages_that_are_turned_off_are_empty(name: str) -> None:
-    """All others read no later stage, which is verified."""
-    traced = FUNCTIONS[name][0]().trace()
-    reals = [p.name for p in traced.pulls if p.dtype == "float"]
-    pushes = {n["name"] for n in traced.nodes if n.op == "push"}
-    program = simplify(differentiate(traced, pushes, reals, scaled_loss=False))
-    for eager, lazy in ((True, True), (False, True), (True, False), (False, False)):
-        placed = verify(place(program, eager=eager, lazy=lazy), "place", placed=True)
-        stages = {n.stage for n in placed.nodes}
-        assert eager or Stage.EAGER not in stages
-        assert lazy or not stages & {Stage.LAZY, Stage.LAZY_BACKWARD, Stage.FINAL}
+    def forward(self) -> None:
+        a, b = vrt.split(self.w @ self.pull("x", (2,)), 2)
+        if self.pushes:
+            self.push("b", b)
+        self.scatter(h=self.push("h", vrt.tanh(a * self.gather(0).h + b)))
 
 
 @pytest.mark.parametrize("pushes", [False, True])
 def test_the_path_takes_the_parts_of_what_comes_before_it_if_nothing_else_reads_them(
     pushes: bool,
 ) -> None:
-    """Gates of a product of the input."""
-
-    def body(f: Any, h: Any) -> Any:
-        a, b = vrt.split(f.w @ f.pull("x", (2,)), 2)
-        if pushes:
-            f.push("b", b)
-        return vrt.tanh(a * h + b)
-
-    program = place(Of(body, w=(6, 2)).trace())
-    stages = {n.stage for n in program.nodes if n.op == "slice"}
-    assert stages == {Stage.EAGER if pushes else Stage.PATH}
-    assert products(program) == "eager: w"
-
-
-# Stack.
-
-
-def test_gates_declared_apart_are_one_product_and_one_matrix() -> None:
-    stacked = verify(stack_parameters(place(GRU().trace())), "stack")
-    assert stacked.stacks == (("w_r", "w_z", "w_n"), ("u_r", "u_z", "u_n"))
-    assert products(stacked) == "path: u_r+u_z+u_n, v, w_r+w_z+w_n"
-    net = Way().compile(GRU())
-    parts = [net.executor.model.store.value(n) for n in ("u_r", "u_z", "u_n")]
-    addresses = [part.__array_interface__["data"][0] for part in parts]
-    assert addresses == [addresses[0] + k * parts[0].nbytes for k in range(3)]
-    assert products(kind(with_gradient(stacked), {0})) == (
-        "path: u_r+u_z+u_n; lazy: v; path': u_r+u_z+u_n'; final: d u_r+u_z+u_n"
-    )
-
-
-def table_too(f: Any, h: Any) -> Any:
-    """A table that is looked up multiplies the same vector."""
-    x = vrt.tanh(vrt.embed(f.table, f.pull("word")) + h)
-    f.push("table", f.table @ x)
-    return f.u @ x
-
-
-def two_vectors(f: Any, h: Any) -> Any:
-    """Two of three parameters are stacked for one vector; all three multiply another."""
-    return (f.u @ f.a + f.v @ f.a) * (f.v @ f.b + f.w @ f.b + f.u @ f.b)
-
-
-VECTOR, SQUARE = (3,), (3, 3)
-
-
-@pytest.mark.parametrize(
-    ("function", "stacks"),
-    [
-        (Of(table_too, table=(WORDS, 3), u=SQUARE), ()),
-        (Of(two_vectors, u=SQUARE, v=SQUARE, w=SQUARE, a=VECTOR, b=VECTOR), (("u", "v"),)),
-    ],
-    ids=["a table joins no stack", "a stack joins no other"],
-)
-def test_what_is_stacked(function: Of, stacks: tuple[tuple[str, ...], ...]) -> None:
-    assert stack_parameters(place(function.trace())).stacks == stacks
-
-
-def test_forget_gates_of_two_children_are_one_product() -> None:
-    origins: dict[object, int] = {}
-    joined = stack_rows(
-        kind(tree_lstm(), {0, 1}),
-        (*FORWARD, *BACKWARD),
-        lambda key: origins.setdefault(key, 1000 + len(origins)),
-    )
-    verify(joined, "stack rows", placed=True)
-    assert products(joined) == (
-        "path: u_f, u_iou; lazy: v; path': u_f', u_iou'; final: d u_f, d u_iou"
-    )
-    assert (2, 5) in {n.type.shape for n in joined.nodes if n.op == "matmul"}
-
-
-def test_products_in_a_row_are_not_joined() -> None:
-    """W (W x) cannot be one product, whatever the weights."""
-    twice = Of(lambda f, h: f.w @ (f.w @ h + 1.0), w=SQUARE)
-    joined = stack_rows(kind(place(twice.trace()), {0}), FORWARD, lambda key: 1000)
-    assert products(joined) == "path: w, w"
-
-
-# Fuse. That steps come in an order in which values are made before they are read is verified in
-# every test (`engine/verify_tasks.py`).
-
-
-def test_without_fusion_a_group_does_one_thing() -> None:
-    model = Way(passes=OFF).model(FUNCTIONS["tree-lstm"][0]())
-    (run,) = model.prepare(use_of("training", model.function), with_pulls([[[], [], [0, 1], [2]]]))
-    for task in run.variant.tasks:
-        nodes = task.program.nodes
-        for step in task.steps:
-            if isinstance(step, Group):
-                work = [k for k in step.nodes if OPS[nodes[k].op].role != "effect"]
-                assert sum(not is_free(nodes[k]) for k in work) <= 1
-
-
-def test_a_product_between_elementwise_ops_splits_their_group() -> None:
-    """y = x * (W x), x elementwise: fusing x with y would put the product inside its own group."""
-
-    def body(f: Any, h: Any) -> Any:
-        x = vrt.tanh(h + 1.0)
-        return vrt.sigmoid(x * (f.w @ x))
-
-    model = Way().model(Of(body, w=SQUARE))
-    chain = with_pulls([[[], [0], [1]]])
-    (run,) = model.prepare(use_of("inference", model.function), chain)
-    (task,) = [t for t in run.variant.tasks if t.stage == Stage.PATH and t.program.find("gather")]
-    nodes = task.program.nodes
-    before, product, after = task.steps
-    assert isinstance(before, Group)
-    assert isinstance(after, Group)
-    assert not isinstance(product, Group)
-    assert "tanh" in {nodes[k].op for k in before.nodes}
-    assert {"mul", "sigmoid"} <= {nodes[k].op for k in after.nodes}
-    assert nodes[product.node].inputs[1] in task.local
+    program = place(Gates(pushes).trace())
+    stages = {n.op: n.stage for n in program.nodes}
+    assert stages["matmul"] == Stage.EAGER
+    assert stages["slice"] == (Stage.EAGER if pushes else Stage.PATH)

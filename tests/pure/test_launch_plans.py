@@ -7,10 +7,8 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-import numpy as np
 import pytest
 
-from benchmarks.papers.stacks import Form, Stack, stack_batch
 from tests.paper_device import PaperDevice
 from tests.runs import Way, use_of
 from tests.strategies import CLASSES, WORDS
@@ -20,11 +18,10 @@ from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
 from vertexrt.kernels.cuda.instruction import FIRST_OP
 from vertexrt.kernels.cuda.launch_limits import LIMITS
-from vertexrt.kernels.cuda.launch_text import write_launches
 from vertexrt.kernels.cuda.outside_path import OutsideStep, outside_path
-from vertexrt.kernels.cuda.products import few_rows_products, large_product, row_splits
-from vertexrt.kernels.cuda.steps import Kernel
+from vertexrt.kernels.cuda.products import few_rows_products, large_product
 from vertexrt.kernels.cuda.task_launches import lower_launches
+from vertexrt.lower import launches
 from vertexrt.lower.kernel import (
     MatrixProduct,
     Memory,
@@ -37,18 +34,9 @@ from vertexrt.lower.kernel import (
 from vertexrt.lower.launches import (
     EVERYTHING,
     BlockProduct,
-    ChildRows,
     CopiedProduct,
-    FewRowsProducts,
-    FinishedRows,
-    GroupLaunch,
-    LargeProduct,
     LaunchPlan,
     LibraryProduct,
-    LookupSum,
-    OuterProduct,
-    RowsGiven,
-    RowSum,
 )
 from vertexrt.lower.verify import verify_launches
 from vertexrt.models import TreeLSTM
@@ -88,153 +76,7 @@ def backward(block: int = 0) -> LaunchPlan:
     return max(plans(8, block)[Stage.PATH_BACKWARD], key=lambda plan: len(str(plan)))
 
 
-def test_products_of_few_rows_are_one_kernel_and_scatter_by_themselves() -> None:
-    few = steps(backward(), FewRowsProducts)
-    assert [(s.rows.low, s.rows.high, s.tile_rows) for s in few] == [
-        (0, LIMITS.few_rows, LIMITS.few_tile),
-        (LIMITS.few_rows, LIMITS.shared_rows, LIMITS.tile),
-        (LIMITS.shared_rows, LIMITS.many_rows, LIMITS.tile),
-    ]
-    above = steps(backward(), LibraryProduct)
-    assert {s.rows.low for s in above} == {LIMITS.many_rows}
-    assert {s.product for s in above} == {part.of.product for s in few for part in s.parts}
-
-
-def test_the_library_takes_more_rows_of_heavy_weights() -> None:
-    every = [p for x in plans(1024).values() for p in x]
-    few = [s for p in every for s in steps(p, FewRowsProducts)]
-    highs = {
-        s.rows.high: max(part.of.product.m * part.of.product.n for part in s.parts) for s in few
-    }
-    assert highs[LIMITS.heavy_rows] >= LIMITS.heavy > highs[LIMITS.shared_rows]
-    above = {s.rows.low for p in every for s in steps(p, LibraryProduct) if s.rows}
-    assert above == {LIMITS.heavy_rows, LIMITS.shared_rows}
-
-
-def test_in_a_persistent_kernel_heavy_weights_have_a_product_of_many_rows_sooner() -> None:
-    few = [s for x in plans(1024, BLOCK).values() for p in x for s in steps(p, FewRowsProducts)]
-    weights = [{p.of.product.m * p.of.product.n for p in s.parts} for s in few]
-    heavy = [s for s, sizes in zip(few, weights, strict=True) if max(sizes) >= LIMITS.heavy]
-    light = [s for s in few if s not in heavy]
-    assert heavy
-    assert max(s.rows.high for s in heavy) == LIMITS.heavy_alone
-    assert max(s.rows.high for s in light) == LIMITS.shared_rows
-
-
-def inputs_of_a_layer(hidden: int, layers: int = 1) -> LaunchPlan:
-    """Return what a persistent kernel makes of the inputs of the top layer before its path."""
-    form = Form("LSTM", hidden, layers)
-    model = compile_on(PaperDevice(), Stack(form).trace(), Way(dtype="float32").options()).model
-    batch = stack_batch(form, np.zeros((1, 3, hidden), np.float32))
-    (run,) = model.prepare(use_of("inference", model.function), batch)
-    *_, eager = (task for task in run.variant.tasks if task.stage == Stage.EAGER)
-    return lower_launches(eager, run.variant.binding, FLOATS, BLOCK)
-
-
-@pytest.mark.parametrize(("hidden", "rows"), [(64, LIMITS.light_rows), (256, LIMITS.shared_rows)])
-def test_tiles_for_few_rows_take_more_rows_of_small_weights(hidden: int, rows: int) -> None:
-    *_, last = steps(inputs_of_a_layer(hidden), FewRowsProducts)
-    assert last.rows.high == rows
-
-
-def test_products_read_the_rows_of_a_pull_where_they_lie_and_add_biases() -> None:
-    plan = inputs_of_a_layer(64)
-    few = steps(plan, FewRowsProducts)
-    assert {part.of.source for s in few for part in s.parts} == {RowsGiven(0)}
-    for target in [part.of.target for s in few for part in s.parts]:
-        assert isinstance(target, FinishedRows)
-        assert len(target.statements) == 3  # two biases are added, and the sum is stored
-    # Only products of more rows need a copy before, and a sum after them.
-    groups = steps(plan, GroupLaunch)
-    assert [x.rows.low for x in groups] == [LIMITS.light_rows] * 2
-
-
-def test_products_read_the_rows_of_the_layer_below_where_they_lie() -> None:
-    plan = inputs_of_a_layer(64, 2)
-    few = steps(plan, FewRowsProducts)
-    (source,) = {part.of.source for s in few for part in s.parts}
-    assert isinstance(source, ChildRows)
-    assert source.listed
-    assert [x.rows.low for x in steps(plan, GroupLaunch)] == [LIMITS.light_rows] * 2
-
-
-def test_a_warp_makes_two_columns_where_blocks_of_one_take_another_turn() -> None:
-    def columns(wide: int, deep: int, processors: int) -> int:
-        step, *_ = few_rows_products([product(wide, deep)], Temporary(0, 0, 0), processors)
-        return step.warp_columns
-
-    assert columns(1024, 256, LIMITS.blocks) == 1
-    assert columns(1024, 256, LIMITS.in_clusters) == 2
-    assert columns(768, 256, LIMITS.in_clusters) == 1
-    assert columns(2048, 512, LIMITS.in_clusters) == 2  # three turns would take longer than two
-    assert columns(2048, 516, LIMITS.in_clusters) == 1  # two rows of the weight do not fit
-    assert columns(4096, 1024, LIMITS.blocks) == 1
-
-
-def test_in_a_persistent_kernel_a_warp_makes_a_column_of_the_fewest_rows() -> None:
-    (forward,) = (p for p in plans(8, BLOCK)[Stage.PATH] if steps(p, FewRowsProducts))
-    first, *_ = steps(forward, FewRowsProducts)
-    assert first.warp_columns == 1
-    assert first.rows.high == LIMITS.warp_rows
-    assert steps(forward, LargeProduct)
-    assert not any(steps(p, LibraryProduct) for x in plans(8, BLOCK).values() for p in x)
-
-
-@pytest.mark.parametrize(("block", "most"), [(0, LIMITS.most_blocks), (BLOCK, LIMITS.blocks)])
-def test_many_blocks_share_deep_products_where_they_run_side_by_side(block: int, most: int) -> None:
-    few = [s for x in plans(800, block).values() for p in x for s in steps(p, FewRowsProducts)]
-    parts = [part for s in few if s.rows.high == LIMITS.shared_rows for part in s.parts]
-    deep = [part for part in parts if part.of.product.deep >= 2 * LIMITS.deep_split]
-    assert deep
-    for part in deep:
-        tiles = (4 if block else 2) * -(-part.of.product.wide // LIMITS.tile)
-        assert part.splits == 1 or tiles * part.splits <= most
-        depth = part.of.product.deep / part.splits
-        assert depth < 2 * LIMITS.deep_split or tiles * (part.splits + 1) > most
-    assert any(part.splits > 2 for part in deep) == (block == 0)
-
-
-def test_products_whose_rows_are_no_whole_vectors_load_less_at_once() -> None:
-    few = [s for x in plans(18).values() for p in x for s in steps(p, FewRowsProducts)]
-    assert {part.width for step in few for part in step.parts} == {1, 2}
-    assert {part.width for step in steps(backward(), FewRowsProducts) for part in step.parts} == {4}
-
-
-def test_short_results_of_odd_sizes_are_the_librarys_where_there_are_many() -> None:
-    every = [p for x in plans(6).values() for p in x]
-    few = {s.product: s.rows for p in every for s in steps(p, LargeProduct) if s.is_short}
-    assert {3, 6} <= {p.wide for p in few}
-    many = {s.product: s.rows for p in every for s in steps(p, LibraryProduct)}
-    for p, rows in few.items():
-        assert rows.low == 0
-        assert (above := many[p]) is not None
-        assert above.low == rows.high == LIMITS.shared_rows
-
-
-def test_sums_over_rows_have_partial_sums_of_their_own() -> None:
-    final = plans(8, BLOCK)[Stage.FINAL]
-    outer = [s for p in final for s in steps(p, OuterProduct)]
-    assert all(s.elements >= s.splits * s.product.m * s.product.n for s in outer)
-    assert len({s.partial for s in steps(final[1], OuterProduct)}) == 2
-    sums = [s for p in final for s in steps(p, RowSum)]
-    assert {s.elements for s in sums} == {LIMITS.chunks * 4 * 8}
-    assert [s.width for p in final for s in steps(p, LookupSum)] == [FLOATS]
-
-
-def test_rows_of_a_list_are_copied_once() -> None:
-    """Though a product and a gradient read the same ones."""
-    for plan in (p for x in plans(8, BLOCK).values() for p in x):
-        copies = [s.kernel.parts for s in steps(plan, GroupLaunch) if s.only_listed]
-        assert len(copies) == len(set(copies))
-        packed = {s.product.x.packed for s in steps(plan, OuterProduct)}
-        assert len(packed) <= len(copies) + 1
-
-
-def test_deep_products_of_many_rows_are_shared_out() -> None:
-    """Where few tiles across would leave most of a device idle."""
-    sizes = [(200, 10000), (650, 10000), (10000, 200), (2600, 1024), (8, 8192)]
-    splits = [row_splits(product(wide, deep).product) for wide, deep in sizes]
-    assert splits == [8, 4, 1, 1, 1]
+def test_splits_of_many_rows_have_partial_sums() -> None:
     wide = product(64, 4096).product
     partial = ValuePlace(Memory.TEMPORARY, 0, 4 * 64, PlaceRows.LOCAL)
     step = large_product(wide, None, BLOCK, FLOATS, partial)
@@ -245,17 +87,6 @@ def test_deep_products_of_many_rows_are_shared_out() -> None:
         verify_launches(replace(plan, steps=(bad,)), LIMITS.counters)
 
 
-@pytest.mark.parametrize("block", [0, BLOCK])
-def test_each_step_is_printed_as_one_kernel_or_two(block: int) -> None:
-    for plan in (p for x in plans(8, block).values() for p in x):
-        printed = write_launches(plan).steps
-        second = len(steps(plan, OuterProduct)) + len(steps(plan, RowSum))
-        second += sum(step.splits > 1 for step in steps(plan, LargeProduct))
-        assert len(printed) == len(plan.steps) + second
-        for step in printed:
-            assert isinstance(step, Kernel) != isinstance(step, LibraryProduct)
-
-
 def product(wide: int, deep: int, transposed: bool = False, number: int = 0) -> CopiedProduct:
     """Return a product of the rows of a tensor."""
     m, n = (deep, wide) if transposed else (wide, deep)
@@ -264,32 +95,6 @@ def product(wide: int, deep: int, transposed: bool = False, number: int = 0) -> 
         for at, size in ((2 * number, deep), (2 * number + 1, wide))
     )
     return CopiedProduct(MatrixProduct(number, transposed, x, y, False, 1, m, n, ((0, wide),)))
-
-
-def test_deep_products_are_shared_by_blocks_where_there_are_few_tiles() -> None:
-    def splits(wide: int, deep: int, form: int) -> int:
-        pair = [product(wide, deep), product(wide, deep, number=1)]
-        return few_rows_products(pair, Temporary(0, 0, 0))[form].parts[0].splits
-
-    few, _, many = range(3)
-    assert splits(512, 2048, few) == 8
-    assert splits(2048, 512, few) == 2
-    assert splits(4096, 512, few) == 1
-    assert splits(32, 64, few) == 1
-    assert splits(512, 2048, many) == 1
-
-
-def test_a_depth_that_is_much_is_shared_by_blocks_of_two_turns_of_the_processors() -> None:
-    def splits(wide: int, deep: int) -> int:
-        step = few_rows_products([product(wide, deep, True)], Temporary(0, 0, 0), LIMITS.blocks)[-1]
-        assert step.rows.high == LIMITS.shared_rows
-        (part,) = step.parts
-        return part.splits
-
-    assert splits(650, 2600) == 3  # 84 tiles of 128 rows, on 128 processors
-    assert splits(650, 640) == 1  # a second turn would take longer than the depth
-    assert splits(800, 3200) == 1  # nor do two splits of 100 tiles end sooner, in two turns
-    assert splits(200, 800) == 4  # in one turn
 
 
 def test_steps_of_a_persistent_kernel_that_differ_by_words_share_a_call() -> None:
@@ -395,24 +200,7 @@ def test_plans_that_are_wrong_are_refused(code: str) -> None:
     verify_launches(backward(), LIMITS.counters)
     verify_launches(split_pair(), LIMITS.counters)
     with pytest.raises(PlanError, match=WRONG[code]):
-        verify_launches(eval(code), LIMITS.counters)
-
-
-GOLDEN = """\
-temporaries: 0 elements a row, 0 an edge, 8192 once
-kernel of products, 16 blocks of 256 threads across, 1 to 16 rows, tiles of 8 rows:
-  blocks 0:8: tensor 1[row][0:64] = tensor 0[row][0:256] param 0 [64, 256]^T, rows, 4 at a time; \
-4 share the depth, partial sums from 0, counters from 0
-  blocks 8:16: tensor 3[row][0:64] = tensor 2[row][0:256] param 1 [64, 256]^T, rows, 4 at a time; \
-4 share the depth, partial sums from 4096, counters from 4
-cuBLAS, weight [64, 256], rows, above 16 rows:
-  tensor 1[row][0:64] = tensor 0[row][0:256] param 0 [64, 256]^T, rows
-cuBLAS, weight [64, 256], rows, above 16 rows:
-  tensor 3[row][0:64] = tensor 2[row][0:256] param 1 [64, 256]^T, rows"""
-
-
-def test_a_plan_prints_what_was_decided() -> None:
-    assert str(split_pair()) == GOLDEN
+        verify_launches(eval(code, {**vars(launches), **globals()}), LIMITS.counters)
 
 
 def test_a_sum_may_add_to_a_gradient_twice() -> None:

@@ -25,7 +25,7 @@ from tests.bodies import WithBody, left_over, network_of
 from tests.functions import FUNCTIONS
 from tests.messages import refused
 from tests.package_source import ROOT
-from tests.runs import Way, train
+from tests.runs import Way
 from tests.strategies import CLASSES, WORDS
 from vertexrt.config import usable_threads
 
@@ -163,7 +163,7 @@ IN_FORWARD = {
     'vrt.random.dropout(f.b, 0.5, per="batch")': "TraceError: [dropout] ...'vertex' or 'graph'...",
     "vrt.random.uniform(-1)": "TraceError: [uniform] shape -1...",
     "vrt.random.normal(3, f.gather_all().h, f.w)": "TraceError: [mul] ...equal shapes...",
-    # other libraries, products, and the way that works (test_ways_to_multiply)
+    # other libraries, products, and the way that works
     "f.gather(0).x": "FieldError: [gather] field 'x' at...",
     "vrt.tanh(f.gather(0))": "TraceError: [gather] ...write .c after gather()...",
     "sum([f.gather(0)])": "TraceError: [gather] a whole state is used as a value...",
@@ -719,11 +719,6 @@ def test_empty_slots_beyond_the_arity_do_no_harm() -> None:
     np.testing.assert_array_equal(found["loss"], compiled()(THREE)["loss"])
 
 
-def test_labels_need_not_be_given_for_inference() -> None:
-    batch = of((TREE, {"word": [0] * 3}))
-    assert compiled()(batch, outputs=["logits"])["logits"].shape == (3, CLASSES)
-
-
 def test_gradients_of_any_layout_are_the_same() -> None:
     plain = np.random.default_rng(0).standard_normal((3, 3)).astype(np.float32)
     layouts = [plain, plain.astype(">f4"), plain.astype(np.float64), plain.tolist()]
@@ -739,91 +734,34 @@ def test_gradients_of_any_layout_are_the_same() -> None:
 # A loss that is not finite.
 
 
-def of_a_pull(f: F) -> Any:
-    """Return the sum of the logarithms of what is pulled, and of a product with the child's."""
-    return vrt.sum(f.w @ f.gather(0).h) + vrt.sum(vrt.log(f.pull("x", shape=3)))
-
-
-def of_each_child(f: F) -> Any:
-    return vrt.sum(vrt.sum(vrt.log(f.gather_all().h + f.pull("x", shape=3))))
-
-
 @pytest.mark.filterwarnings("ignore:(invalid|divide)")
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("logarithm", [of_a_pull, of_each_child])
-def test_the_first_value_that_is_not_finite_is_named(
-    threads: int, logarithm: Callable[[F], Any]
-) -> None:
+def test_the_first_value_that_is_not_finite_is_named(threads: int) -> None:
     def body(f: F) -> None:
         x = f.pull("x", shape=3)
         f.scatter(c=x, h=x)
-        f.push("loss", logarithm(f))
+        f.push("loss", vrt.sum(vrt.sum(vrt.log(f.gather_all().h + x))))
 
     net = vrt.compile(F(body, arity=1), device="reference", threads=threads)
-    before = dict(net.parameters)
     x = np.ones((4, 3))
     x[2, 1] = -3.0
     graphs = [vrt.InputGraph.chain(4, {"x": np.ones((4, 3))}), vrt.InputGraph.chain(4, {"x": x})]
-    batch = vrt.GraphBatch.from_graphs(graphs)
     refused(
-        lambda: net.step(batch, vrt.SGD(0.1)),
+        lambda: net.step(vrt.GraphBatch.from_graphs(graphs), vrt.SGD(0.1)),
         "NumericError: [loss] the loss is nan: the first value that is not finite is made by log "
         "of vertex 2 of graph 1, at test_mistakes.py:...a finite loss; no parameter was changed; "
         "lower the learning rate, clip the gradient norm, or guard that expression.",
     )
-    for name, value in net.parameters.items():
-        np.testing.assert_array_equal(value, before[name])
-    good = vrt.GraphBatch.from_graphs(graphs[:1])
-    assert np.isfinite(net.step(good, vrt.SGD(0.1)))  # and the next step starts clean
-    gradients = train(net, good).parameters
-    assert all(np.isfinite(value).all() for value in gradients.values())
+    assert np.isfinite(net.step(vrt.GraphBatch.from_graphs(graphs[:1]), vrt.SGD(0.1)))
 
 
-@pytest.mark.filterwarnings("ignore:(invalid|divide)")
-def test_a_parameter_that_is_not_finite_is_named_and_leaves_nothing_behind() -> None:
+def test_a_parameter_that_is_not_finite_is_named() -> None:
     net = Way().compile(FUNCTIONS["tree-lstm"][0]())
-    before, want = dict(net.parameters), train(net, THREE).parameters
     net.executor.model.store.value("v")[1, 2] = np.nan
     refused(
         lambda: net.step(THREE, vrt.SGD(0.1)),
         "NumericError: ...parameter 'v' is not finite at [1, 2]; finite parameters;...",
     )
-    net.parameters.update(before)
-    for name, value in train(net, THREE).parameters.items():
-        np.testing.assert_array_equal(value, want[name])
-
-
-# What the errors say to write instead, and what it computes.
-
-WAYS = {
-    "sum((k == i) * (table[i] @ x) for i in range(5))": "np.einsum('vij,vj->vi', table[k], x)",
-    "vrt.stack(*(vrt.dot(vrt.tanh(w[i]), x) for i in range(w.shape[0])))": "x @ np.tanh(w).T",
-    "vrt.stack(*(vrt.dot(w[i] * m[i], x) for i in range(w.shape[0])))": "x @ (w * m).T",
-    "x * c": "x * np.arange(3.0)",
-    "vrt.sum(0.0 * f.gather_all().h[0] + 1.0)": "[0.0, 0.0, 2.0]",
-    "w[1][2]": "np.full(3, w[1, 2])",
-}
-
-
-class Ways(vrt.VertexFunction):
-    def __init__(self, code: str) -> None:
-        super().__init__(state={"h": 3})
-        self.code = code
-        self.table, self.w, self.m = map(vrt.Parameter, ((5, 4, 3), (4, 3), (4, 3)))
-        self.c = vrt.Parameter(3, lambda shape, random: np.arange(3.0), trainable=False)
-
-    def forward(self) -> None:
-        x, k = self.pull("x", 3), self.pull_index("k")
-        self.scatter(h=x)
-        self.push("y", eval(self.code, {**vars(self), "x": x, "k": k, "vrt": vrt, "f": self}))
-
-
-@pytest.mark.parametrize("code", WAYS)
-def test_ways_to_multiply(code: str) -> None:
-    net = vrt.compile(Ways(code), device="reference", dtype="float64")
-    x, k = np.random.default_rng(0).normal(size=(3, 3)), [0, 4, 2]
-    wanted = eval(WAYS[code], {**net.parameters, "x": x, "k": k, "np": np})
-    np.testing.assert_allclose(net(of((TREE, {"x": x, "k": k})))["y"], wanted)
 
 
 class Apart(WithBody):

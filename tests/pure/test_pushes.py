@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 import vertexrt as vrt
@@ -11,7 +10,6 @@ from tests.chain_cells import CELLS, chains
 from tests.paper_device import on_paper
 from tests.runs import use_of
 from vertexrt.engine.variant import Pushes, Variant
-from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.passes.store import Key
 
 STATE, OWN = ("state", "h"), ("push", "h")
@@ -55,16 +53,3 @@ def test_only_evaluations_read_it_there() -> None:
     """Arrays of results may take the place of tensors; a step back would read these."""
     assert variant_of("inference").pushes.keys["h"] == STATE
     assert variant_of("training").pushes.keys["h"] == OWN
-
-
-@pytest.mark.parametrize("engine", ["batched", "persistent"])
-def test_both_have_the_same_elements(engine: str) -> None:
-    x = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
-    batch = GraphBatch.from_graphs([InputGraph.chain(5, {"x": x})])
-    net = vrt.compile(Both(), device="cpu", engine=engine)
-    found, h, m = net(batch), np.zeros(4), np.zeros(4)
-    for k in range(5):
-        h, m = np.tanh(m + x[k]), 0.5 * h
-        assert np.allclose(found["h"][k], h, rtol=0, atol=1e-6)
-        assert np.allclose(found["half"][k], m + 1.0, rtol=0, atol=1e-6)
-    assert np.array_equal(found["again"], found["h"])

@@ -1,9 +1,8 @@
-"""Schedules: every policy, rows of equal vertices, kinds, shares of graphs, children by slot."""
+"""Schedules: every policy, rows of equal vertices, levels, shares of graphs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -13,33 +12,13 @@ from hypothesis import strategies as st
 
 from tests import typed_models as typed
 from tests.schedules import make_schedule
-from tests.strategies import ChildLists, child_lists, graph_batches
-from vertexrt.engine.graph_facts import LookedUp, new_marks, rows_looked_up, rows_of_graphs
-from vertexrt.errors import UsageError
+from tests.strategies import ChildLists, child_lists
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.graph.compiled import children_first
 from vertexrt.ir.passes.specialise import MOST_SLOTS
-from vertexrt.kernels.cuda import pack
-from vertexrt.scheduler import POLICIES, Schedule, policy_of, rows
-from vertexrt.scheduler.arrange import (
-    ALL,
-    ARRANGED,
-    NOT_READ,
-    OF_OTHER_TYPE,
-    SECOND_CHILD,
-    arrange,
-)
+from vertexrt.scheduler import POLICIES, Schedule
 from vertexrt.scheduler.balance import Share, assign_graphs, divide, graph_costs, number_levels
 from vertexrt.scheduler.compiled import find_levels
-from vertexrt.scheduler.kinds import (
-    FINE,
-    NEW_LAZY_KIND,
-    NEW_PATH_KIND,
-    NOT_BOUNDED,
-    TOO_MANY_CHILDREN,
-    VertexFacts,
-    read_vertices,
-)
 from vertexrt.scheduler.merge import PRIME
 
 KINDS = 3
@@ -111,10 +90,6 @@ def tasks(s: Schedule) -> list[Task]:
         (int(kind), frozenset(s.order[lo:hi].tolist()))
         for kind, (lo, hi) in zip(s.task_kind, bounds, strict=True)
     ]
-
-
-def test_every_policy_is_tested() -> None:
-    assert tuple(SLOW) == POLICIES
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -192,131 +167,18 @@ def test_merging_without_pulls() -> None:
     assert s.weight.tolist() == [3, 2]
 
 
-def test_unknown_policy() -> None:
-    with pytest.raises(UsageError) as error:
-        policy_of("frontiers")
-    assert str(error.value) == (
-        "[schedule] policy is 'frontiers'; one of frontier, depth, agenda, serial; "
-        "choose one of these. Nearest: 'frontier'."
-    )
+@given(SHAPES)
+def test_levels_are_one_above_those_of_children(lists: ChildLists) -> None:
+    def level(v: int) -> int:
+        return max((level(child) + 1 for child in below(lists[v])), default=0)
 
-
-def test_parts_of_a_schedule_are_numbered_alike_by_who_uploads_them() -> None:
-    others = ("weight", "indices", "begins")
-    names = [field.name.upper() for field in fields(Schedule) if field.name not in others]
-    assert [getattr(rows, name) for name in names] == list(range(rows.PARTS))
-    assert rows.PARTS == pack.PARTS
-    for name in ("ORDER", "EDGE_PTR", "CHILD_ROW", "EDGE_ROW", "PARENT_PTR", "PARENT_EDGE"):
-        assert getattr(pack, name) == getattr(rows, name), name
-    uploaded = [name.upper() for name in pack.INDICES[1 : 1 + len(pack.UPLOADED)]]
-    assert [getattr(rows, name) for name in uploaded] == list(pack.UPLOADED)
-
-
-# Kinds of vertices.
-
-
-def read(
-    graph: InputGraph,
-    pulls: np.ndarray,
-    path: list[int],
-    lazy: list[int],
-    *,
-    slots: int = 3,
-    bounds: tuple[int, ...] = (-1, -1),
-    limited: bool = False,
-    functions: np.ndarray | None = None,
-    layers: tuple[int, ...] = (),
-) -> Any:
-    """Read vertices of which all bits matter in lazy kinds, and those of slots in path kinds."""
-    several = 1 if functions is None else int(functions.max()) + 1
-    each = np.ones(several, np.int64)
-    facts = (
-        np.arange(len(pulls)),
-        np.arange(len(pulls)),
-        np.array(bounds[: len(pulls)], np.int64)[:, None] * each,
-        slots,
-        np.zeros(0, np.int64),
-        each * (slots if limited else -1),
-        each * ((1 << (slots + 1)) - 1),
-        each * ((1 << (slots + 3)) - 1),
-        np.array(path, np.int64),
-        np.array(lazy, np.int64),
-        np.array([bits % 2 == 0 for bits in lazy], np.int64),
-        np.array(layers, np.int64),
-    )
-    if functions is None:
-        functions = np.zeros(0, np.int32)
-    return read_vertices(graph.child_ptr, graph.child, functions, pulls, VertexFacts(*facts))
-
-
-def read_all(graph: InputGraph, pulls: np.ndarray, **options: Any) -> tuple[Any, ...]:
-    """Read vertices until no kind is new; return the kinds and what was read."""
-    path: list[int] = []
-    lazy: list[int] = []
-    while True:
-        found, *_ = got = read(graph, pulls, path, lazy, **options)
-        if found not in (NEW_PATH_KIND, NEW_LAZY_KIND):
-            assert found == FINE
-            return path, lazy, *got[3:]
-        (path if found == NEW_PATH_KIND else lazy).append(got[2])
-
-
-@given(SHAPES, st.integers(0, 4), st.integers(0, 99))
-def test_kinds_name_slots_and_pulls(lists: ChildLists, slots: int, seed: int) -> None:
     graph = InputGraph.from_children(lists)
-    pulls = np.random.default_rng(seed).integers(-1, 3, (2, len(lists))).astype(np.int32)
-    path, lazy, path_kinds, lazy_kinds, level, forest, losses = read_all(graph, pulls, slots=slots)
-    for v, kids in enumerate(lists):
-        has = [slot < len(kids) and kids[slot] >= 0 for slot in range(slots)]
-        has += [any(c >= 0 for c in kids), pulls[0, v] >= 0, pulls[1, v] >= 0]
-        bits = sum(1 << k for k, there in enumerate(has) if there)
-        assert lazy[lazy_kinds[v]] == bits
-        assert path[path_kinds[v]] == bits & ((1 << (slots + 1)) - 1)
-        assert level[v] == max((level[c] + 1 for c in below(kids)), default=0)
-    assert losses == sum(lazy[k] % 2 == 0 for k in lazy_kinds)
-    children = [c for kids in lists for c in below(kids)]
-    assert forest == (len(set(children)) == len(children))
-    np.testing.assert_array_equal(level, children_first(graph.child_ptr, graph.child)[1])
-    np.testing.assert_array_equal(level, find_levels(graph.child_ptr, graph.child))
-    if all(c < v for v, kids in enumerate(lists) for c in kids):
-        np.testing.assert_array_equal(level + 1, number_levels(graph.child_ptr, graph.child))
-
-
-def test_what_cannot_be_read_is_named() -> None:
-    graph = InputGraph.from_children([[], [], [0, 1]])
-    pulls = np.array([[0, 1, -1], [5, 4, 6]], np.int32)
-    path, lazy = [0b0, 0b111], [0b11000, 0b10111]
-    assert read(graph, pulls, path, lazy, slots=2, bounds=(2, 7))[0] == FINE
-    assert read(graph, pulls, path, lazy, slots=2, bounds=(2, 6))[:2] == (NOT_BOUNDED, 2)
-    assert read(graph, pulls - 2, path, lazy, slots=2, bounds=(2, 7))[:2] == (NOT_BOUNDED, 0)
-    got = read(graph, pulls, [0b0, 0b11], [0b1100], slots=1, limited=True)
-    assert got[:2] == (TOO_MANY_CHILDREN, 2)
-
-
-def test_vertices_that_no_function_reads_come_last() -> None:
-    """Their rows are next to each other, however far from the leaves they are."""
-    graph = InputGraph.from_children([[], [0], [0], [1], [3], [0]])
-    functions, pulls = np.array([0, 0, 1, 0, 1, 1], np.int32), np.zeros((0, 6), np.int32)
-    *_, level, _, _ = read_all(graph, pulls, functions=functions, layers=(0, 1))
-    assert level.tolist() == [0, 1, 3, 2, 3, 3]
+    wanted = [level(v) for v in range(len(lists))]
+    assert children_first(graph.child_ptr, graph.child)[1].tolist() == wanted
+    assert find_levels(graph.child_ptr, graph.child).tolist() == wanted
 
 
 # Graphs are shared out whole, each once, and evenly.
-
-
-@given(graph_batches(), st.integers(1, 6))
-def test_every_vertex_is_in_one_share(batch: GraphBatch, parts: int) -> None:
-    shares = divide(Share(batch), parts)
-    assert len(shares) == min(parts, batch.num_graphs)
-    vertices = np.concatenate([share.vertices for share in shares])
-    assert sorted(vertices.tolist()) == list(range(batch.num_vertices))
-    for share in shares:
-        assert share.batch.num_vertices == len(share.vertices)
-        for own, v in enumerate(share.vertices):
-            slots = share.batch.child[slice(*share.batch.child_ptr[own : own + 2])]
-            wanted = batch.child[slice(*batch.child_ptr[v : v + 2])]
-            assert [share.vertices[c] if c >= 0 else -1 for c in slots] == wanted.tolist()
-        np.testing.assert_array_equal(share.numbers()[1], batch.child_ptr[share.vertices])
 
 
 def test_edges_of_typed_vertices_have_numbers_of_their_own() -> None:
@@ -348,88 +210,3 @@ def test_the_cost_of_a_graph_is_its_vertices_and_its_depth() -> None:
         assert graph_costs(batch.graph_ptr, levels, level).tolist() == costs
     shares = divide(Share(batch), 2, 0.0)
     assert [share.vertices.tolist() for share in shares] == [[6, 7, 8, 9, 10], [0, 1, 2, 3, 4, 5]]
-
-
-# Children by slot and relation.
-
-
-@given(SHAPES, st.integers(0, 999), st.booleans())
-def test_children_are_arranged(lists: ChildLists, seed: int, one_type: bool) -> None:
-    """Those of some relations in two slots, then all of others, one relation after the other."""
-    rng, graph = np.random.default_rng(seed), InputGraph.from_children(lists)
-    forms = [NOT_READ, 0, 1, ALL, ALL + 1]
-    slots = np.stack([rng.permutation(forms)[:3] for _ in range(2)])  # of functions, by relation
-    begins = np.where((slots >= ALL).any(1), 2, 0)
-    functions, relations = rng.integers(0, 2, len(lists)), rng.integers(0, 3, graph.num_edges)
-    allowed = np.full((2, 3, 2), True)
-    allowed[0, 0, 1] = one_type
-    wanted = []
-    second: tuple[int, ...] = ()
-    other: tuple[int, ...] = ()
-    edges = iter(range(graph.num_edges))
-    for v, kids in enumerate(lists):
-        f = functions[v]
-        places: list[list[tuple[int, int]]] = [[] for _ in range(4)]  # two slots, and all twice
-        for child, e in [(child, next(edges)) for child in kids]:
-            relation = int(relations[e])
-            if child < 0 or (slot := int(slots[f, relation])) == NOT_READ:
-                continue
-            if not allowed[f, relation, functions[child]]:
-                other = other or (OF_OTHER_TYPE, v, relation)
-            if slot < ALL and places[slot]:
-                second = second or (SECOND_CHILD, v, relation)
-            places[slot if slot < ALL else 2 + slot - ALL].append((child, e))
-        filled = max((slot + 1 for slot in (0, 1) if places[slot]), default=0)
-        for slot in range(begins[f] or filled):
-            places[slot] = places[slot] or [(-1, -1)]
-        wanted.append(places)
-    found, at, relation, ptr, out, edge_of, first_of = arrange(
-        graph.child_ptr,
-        graph.child,
-        functions.astype(np.int32),
-        relations.astype(np.int32),
-        (slots, allowed, begins),
-        True,
-        2,
-    )
-    assert (found, at, relation) == (other or second or (ARRANGED, -1, -1))
-    if found == ARRANGED:
-        flat = [[pair for place in places for pair in place] for places in wanted]
-        assert np.diff(ptr).tolist() == [len(each) for each in flat]
-        every = [pair for each in flat for pair in each]
-        assert list(zip(out.tolist(), edge_of.tolist(), strict=True)) == every
-        starts = np.cumsum([0, *(len(place) for places in wanted for place in places)])
-        reads_all = begins[functions] > 0
-        begin, there = starts[:-1].reshape(-1, 4)[:, 2:], first_of[:-1].reshape(-1, 2)
-        np.testing.assert_array_equal(there[reads_all], begin[reads_all])
-        assert first_of[-1] == len(every)
-
-
-# Rows of tables that a minibatch looks up come out once, rising, and leave no marks.
-
-
-@given(
-    st.integers(0, 99),
-    st.integers(1, 99),
-    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1))),
-)
-def test_rows_that_are_looked_up(seed: int, vertices: int, lookups: list[tuple[int, int]]) -> None:
-    """Each lookup is of a pull, by the vertices of a function."""
-    rng, marks = np.random.default_rng(seed), new_marks(50)
-    index = rng.integers(-1, 50, (3, vertices)).astype(np.int32)
-    functions = rng.integers(0, 2, vertices).astype(np.int32)
-    found = rows_looked_up(marks, index, np.array(lookups, np.int64).reshape(-1, 2), functions)
-    own = {row for pull, f in lookups for row in index[pull, functions == f].tolist()}
-    assert found.tolist() == sorted(own - {-1})
-    assert not marks.any()
-
-
-def test_rows_of_some_graphs() -> None:
-    rng, marks = np.random.default_rng(0), new_marks(50)
-    lists = [rng.integers(0, 50, count).astype(np.int32) for count in (3, 0, 7, 30)]
-    first = np.append(0, np.cumsum([len(each) for each in lists]))
-    for graphs in ([], [1], [2, 0], [3, 1, 0, 2]):
-        chosen = np.array(graphs, np.int64)
-        found = rows_of_graphs(marks, LookedUp(first, np.concatenate(lists)), chosen)
-        assert found.tolist() == sorted({row for g in graphs for row in lists[g].tolist()})
-        assert not marks.any()

@@ -27,7 +27,6 @@ from vertexrt.script.isa import (
     FIRST,
     NONE,
     PROGRAM,
-    ROWS,
     WAIT,
     WORDS,
     Instruction,
@@ -68,14 +67,6 @@ def test_disassembly() -> None:
 def test_columns_and_the_struct_are_the_fields() -> None:
     assert [getattr(isa, name.upper()) for name in FIELDS] == list(range(WORDS))
     assert c_struct("Instruction", FIELDS, 16) == STRUCT
-
-
-@given(st.lists(st.lists(st.integers(-(2**31), 2**31 - 1), min_size=WORDS, max_size=WORDS)))
-def test_decode_undoes_encode(rows: list[list[int]]) -> None:
-    script = [Instruction(*row) for row in rows]
-    assert encode(script).shape == (len(rows), WORDS)
-    of_device = np.concatenate([encode(script), np.ones((len(rows), 2), np.int32)], axis=1)
-    assert decode(encode(script)) == decode(of_device) == script
 
 
 def shape_of(
@@ -135,39 +126,6 @@ def test_assembled_scripts_are_right(
         waits = [i.wait for i in decode(script) if i.wait != NONE]
         assert waits == sorted(set(waits))
         assert not waits or processors > 1
-    if tile == 0:
-        return
-    path = [i for i in decode(scripts.words[0]) if SHAPE.stage[i.program] == Stage.PATH]
-    place = {(i.first, i.op - 1): k for k, i in enumerate(path)}
-    firsts = sorted({first for first, _ in place})
-    assert len(place) == len(path) == 3 * len(firsts)
-    for p, n, lo, *_ in scheduled.table.tolist():
-        mine = [first for first in firsts if p == 1 and lo <= first < lo + n]
-        for this, following in pairwise(mine):  # the next tile runs before the next segment
-            assert place[following, 0] < place[this, 1]
-            assert place[following, 1] < place[this, 2]
-
-
-@pytest.mark.parametrize(
-    ("rows", "tile", "expected"),
-    [(64, 56, [32, 32]), (34, 32, [24, 10]), (32, 32, [32]), (9, 8, [8, 1]), (5, 2, [2, 2, 1])],
-)
-def test_tiles_of_a_task_are_about_alike(rows: int, tile: int, expected: list[int]) -> None:
-    batch = GraphBatch.from_graphs([InputGraph.from_children([[]], {})] * rows)
-    scripts, _, _ = assembled(batch, "frontier", 2, tile)
-    assert [i.rows for i in decode(scripts.words[0]) if i.op == 1] == expected
-
-
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=30), st.sampled_from([2, 3, 5]))
-def test_launches_are_split_by_rows(sizes: list[int], processors: int) -> None:
-    starts = np.cumsum([0, *sizes])
-    pairs = zip(sizes, starts, strict=False)
-    launches = np.array([[0, n, lo, 0, 0, 0] for n, lo in pairs], np.int64)
-    edge_ptr = np.zeros(starts[-1] + 1, np.int32)
-    batch = Batch(launches, edge_ptr, edge_ptr, np.zeros(0, np.int32))
-    rows = assemble(SHAPE, batch, processors, 0).words[:, :, ROWS]
-    assert rows.sum(axis=0).tolist() == sizes
-    assert (rows.max(axis=0) - rows.min(axis=0) <= 1).all()
 
 
 # Scripts of one group that are broken. Four leaves in rows 0..3, two inner vertices over them, a
@@ -328,19 +286,6 @@ def launches(s: Schedule) -> Array:
     return np.array(table, np.int64)
 
 
-@given(
-    graph_batches(),
-    st.sampled_from(POLICIES),
-    st.sampled_from([1, 2, 3]),
-    st.sampled_from([1, 2, 5]),
-    TILES,
-)
-def test_assembled_scripts_of_groups_are_right(
-    batch: GraphBatch, policy: str, groups: int, processors: int, tile: int
-) -> None:
-    Grouped(batch, policy, groups, processors, tile).check()
-
-
 # Two graphs of a group each: four leaves, two inner vertices over them, a root. Forward each group
 # has the tiles 0, 1 of the inner vertices, 2, 3 after their exchange, 4, 5 the root; then the same
 # backward: 6, 7 the root, 8, 9 and 10, 11 the others.
@@ -426,15 +371,6 @@ def test_each_kind_of_broken_script_is_named(name: str, code: str) -> None:
     make, _, broken = VERIFIED[name]
     words, check = make()
     refused(check, words, code, {**vars(isa), **globals()}, broken[code])
-
-
-def test_the_scripts_of_groups_are_as_their_changes_expect() -> None:
-    scripts = trees().scripts
-    assert scripts.lengths.tolist() == [[6, 6], [6, 6]]
-    assert scripts.script[:, PROGRAM].tolist() == [INSIDE] * 12 + [BACK] * 12
-    assert scripts.script[at(1, OF_TOP), WAIT] >= 0
-    assert scripts.script[at(0, A), WAIT] == NONE
-    assert not scripts.script[:, WORDS:].any()
 
 
 @pytest.mark.parametrize("lengths", [[[6, 6], [6, 7]], [[5, 7], [6, 6]], [[12, 0], [6, 6]]])

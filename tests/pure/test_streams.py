@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,9 @@ import vertexrt as vrt
 from tests.functions import FUNCTIONS, StackedAndAlone
 from tests.paper_device import on_paper
 from tests.runs import use_of
-from tests.shim_device import put_in_place
 from tests.strategies import with_pulls
-from vertexrt.bench.measure import count
 from vertexrt.engine.variant import Passes
-from vertexrt.errors import PlanError, UsageError
+from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda.branches import (
     END_WAIT,
@@ -28,8 +26,6 @@ from vertexrt.kernels.cuda.branches import (
 )
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
 from vertexrt.scheduler import POLICIES
-
-Array = np.ndarray[Any, Any]
 
 TREES = [[[], [], [0, 1], [], [2, 3], [], [4, 5]], [[], [], [0, 1]], [[], [0], [], [1, 2]]]
 KINDS = ("training", "gradients", "inference")
@@ -69,11 +65,13 @@ def captured(
 
 
 CASES = [
-    *((name, "frontier", Passes(streams=3)) for name in FUNCTIONS),
+    *(
+        (name, "frontier", Passes(streams=3))
+        for name in ("tree-lstm", "attention", "pass-on", "both")
+    ),
     *(("tree-lstm", policy, Passes(streams=2)) for policy in POLICIES[1:]),
-    ("attention", "serial", Passes(streams=8)),
     ("gru", "agenda", Passes(streams=4, lazy=False, stack=False, fuse=False)),
-    ("tree-lstm", "depth", Passes(streams=4, specialise=False, eager=False)),
+    ("tree-lstm", "depth", Passes(streams=8, specialise=False, eager=False)),
 ]
 
 
@@ -108,48 +106,39 @@ def not_waited_for(given: list[Any], order: Order) -> bool:
     return False
 
 
-class SecondSlot(vrt.VertexFunction):
-    """One slot of two is read: a lazy launch fills the gradient of the other one with zeros."""
+class TwoSlots(vrt.VertexFunction):
+    """A function of two slots, of which a body reads one."""
 
-    def __init__(self) -> None:
+    def __init__(self, body: Callable[[Any], None]) -> None:
         super().__init__(arity=2, state={"h": 5})
-        self.w = vrt.Parameter((5, 1))
-        self.b = vrt.Parameter((1,))
-        self.q = vrt.Parameter(())
+        self.body = body
+        self.w, self.b, self.q = map(vrt.Parameter, ((5, 5), (5,), ()))
 
     def forward(self) -> None:
-        self.scatter(h=vrt.minimum(self.w @ self.b, self.gather(1).h))
-        self.push("loss", self.q)
+        self.body(self)
 
 
-def test_launches_that_write_other_slots_of_an_edge_need_not_wait_for_what_adds(
-    monkeypatch: pytest.MonkeyPatch,
+def leaves_zeros(f: Any) -> None:
+    """A lazy launch fills the gradient of the other slot."""
+    f.scatter(h=vrt.minimum(f.w @ f.b, f.gather(1).h))
+    f.push("loss", f.q)
+
+
+def reads_its_own_state(f: Any) -> None:
+    """After the schedule; the verifier asked for the child in the other slot, too."""
+    h = vrt.tanh(f.w @ f.gather(0).h + f.b)
+    f.scatter(h=h)
+    f.push("loss", vrt.sum(f.w @ h))
+
+
+@pytest.mark.parametrize(
+    ("body", "lists"), [(leaves_zeros, [[], [0, 2], []]), (reads_its_own_state, [[], [-1, 0]])]
+)
+def test_launches_of_other_slots_need_not_wait(
+    body: Callable[[Any], None], lists: list[list[int]]
 ) -> None:
-    monkeypatch.setenv("VERTEXRT_CHECK", "1")
-    net = on_paper(SecondSlot(), 1, passes=Passes(streams=2), engine="batched")
-    batch = GraphBatch.from_graphs([InputGraph.from_children([[], [0, 2], []])])
-    net.step(batch, vrt.SGD(0.1))  # the verifier takes its streams
-
-
-class OwnState(vrt.VertexFunction):
-    """One slot of two is read; what is pushed is made of the state, after the schedule."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={"h": 5})
-        self.w = vrt.Parameter((5, 5))
-        self.b = vrt.Parameter((5,))
-
-    def forward(self) -> None:
-        h = vrt.tanh(self.w @ self.gather(0).h + self.b)
-        self.scatter(h=h)
-        self.push("loss", vrt.sum(self.w @ h))
-
-
-def test_a_state_that_no_parent_reads_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The verifier asked for the child in the other slot, since its parent's own state is read."""
-    monkeypatch.setenv("VERTEXRT_CHECK", "1")
-    net = on_paper(OwnState(), 1, passes=Passes(streams=2), engine="batched")
-    batch = GraphBatch.from_graphs([InputGraph.from_children([[], [-1, 0]])])
+    net = on_paper(TwoSlots(body), 1, passes=Passes(streams=2), engine="batched")
+    batch = GraphBatch.from_graphs([InputGraph.from_children(lists)])
     net(batch)  # the verifier takes its streams
     net.step(batch, vrt.SGD(0.1))
 
@@ -199,42 +188,3 @@ def test_what_else_is_wrong_is_found() -> None:
 
 def test_a_stack_and_a_part_of_it_take_turns() -> None:
     assert captured(StackedAndAlone(), 2, "frontier", Passes(streams=4), KINDS)
-
-
-@pytest.mark.parametrize(
-    ("given", "text"),
-    [
-        ({"passes": Passes(streams=2)}, "Passes(streams=2) with device='cpu'"),
-        ({"passes": Passes(streams=0)}, "Passes(streams=0); 1 to 8"),
-        ({"passes": Passes(streams=9)}, "Passes(streams=9); 1 to 8"),
-        ({"passes": Passes(streams="2")}, "Passes(streams='2'); of type int"),  # type: ignore[arg-type]
-    ],
-)
-def test_streams_that_cannot_be_are_refused(given: dict[str, Any], text: str) -> None:
-    with pytest.raises(UsageError) as raised:
-        vrt.compile(FUNCTIONS["tree-lstm"][0](), device="cpu", **given)
-    assert str(raised.value).startswith("[compile] " + text)
-
-
-def test_one_kernel_has_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    put_in_place(monkeypatch)
-    with pytest.raises(UsageError, match=r"Passes\(streams=2\) with engine='persistent'"):
-        vrt.compile(
-            FUNCTIONS["tree-lstm"][0](),
-            device="cuda",
-            engine="persistent",
-            passes=Passes(streams=2),
-        )
-
-
-def test_counts_say_what_streams_share() -> None:
-    nets = [
-        on_paper(FUNCTIONS["gru"][0](), 1, passes=Passes(streams=n), engine="batched")
-        for n in (1, 3)
-    ]
-    one, three = (count(net, batch_of(2)) for net in nets)
-    assert "streams" not in one
-    assert three["kernels"] == one["kernels"]
-    assert 2 <= three["streams"] <= 3
-    assert 0 < three["on_other_streams"] < three["kernels"] + three["library"]
-    assert three["waits"] > 0

@@ -27,7 +27,7 @@ from tests.package_source import (
     imports,
     module_name,
 )
-from tests.tokens import LIMITS, ROOT, count, device_tokens, python_tokens
+from tests.tokens import LIMITS, ROOT, count
 
 LISTED: dict[str, Any] = tomllib.loads(
     (Path(__file__).parent / "exceptions.toml").read_text(encoding="utf-8")
@@ -95,49 +95,3 @@ def test_folders_are_within_their_tokens(top: str) -> None:
     assert not above, f"more than tokens.toml allows: {dict(above)}; see `python -m tests.tokens`"
     unused = {each: n for each, n in (limits - found).items() if n > SLACK}
     assert not unused, f"lower these limits of tokens.toml: {unused}"
-
-
-# What finds them.
-
-SOURCE = '''
-class A:
-    def method(self, a, *b, c=1, **d):
-        """Do."""
-        import torch.nn
-        def inner(x):
-            from vertexrt.ir import ops
-            return [y for y in x if y] or x and 1
-        assert a
-        return inner
-'''
-
-
-def test_what_a_function_imports_is_found() -> None:
-    method, inner = functions(SOURCE, "file.py")
-    assert method == Function("file.py A.method", ("torch.nn", "vertexrt.ir")), (
-        "what is inside a function is in it, too"
-    )
-    assert inner == Function("file.py A.method.inner", ("vertexrt.ir",))
-    assert inside(inner)
-    assert not inside(Function("", ("torch.nn", "cupy")))
-
-
-def test_tokens_are_what_has_to_be_understood() -> None:
-    assert python_tokens('"""Doc."""\n\nx = (  # why\n    1\n)\n') == 5
-    assert python_tokens('x = """a b\nc"""\n') == 5, "a string of several lines: its words"
-    assert python_tokens("def f():\n    'Doc.'\n    return 'a b'\n") == 7
-    assert device_tokens('/* a\nb */ x->y <<= "a b"; // c\n') == 6
-
-
-def test_a_cycle_is_found() -> None:
-    imported = {"a": {"b", "x"}, "b": {"c"}, "c": {"a"}, "d": {"a", "d"}, "e": {"d"}}
-    assert cycles(imported) == [["a", "b", "c"], ["d"]]
-
-
-def test_the_list_may_neither_grow_nor_keep_what_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(LISTED, "class-names", {"A": "to be renamed"})
-    assert_listed("class-names", ["A"])
-    with pytest.raises(AssertionError, match=r"may not grow: \['B'\]"):
-        assert_listed("class-names", ["A", "B"])
-    with pytest.raises(AssertionError, match=r"no longer needed in \[class-names\]: \['A'\]"):
-        assert_listed("class-names", [])

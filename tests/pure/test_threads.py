@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,17 +14,14 @@ from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.program import Stage
-from vertexrt.kernels.cuda.row_text import WARP
-from vertexrt.kernels.cuda.thread_groups import GroupContext, lower_group, row_threads
-from vertexrt.kernels.cuda.thread_text import ThreadText
+from vertexrt.kernels.cuda.thread_groups import GroupContext, lower_group
 from vertexrt.kernels.cuda.thread_widths import width_of
-from vertexrt.lower.kernel import Index, Memory, Number, PlaceRows, ReadElement, ValuePlace
+from vertexrt.lower import kernel as kernel_ir
+from vertexrt.lower import threads
+from vertexrt.lower.kernel import Index, Memory, PlaceRows, ReadElement, ValuePlace
 from vertexrt.lower.lowering import Memories, ValuePlaces
 from vertexrt.lower.threads import (
     ElementLoop,
-    MakeElements,
-    ReduceElements,
-    RowWait,
     StoreElements,
     ThreadKernel,
 )
@@ -66,38 +65,8 @@ def loops(kernel: ThreadKernel) -> list[ElementLoop]:
     return [part for part in kernel.parts if isinstance(part, ElementLoop)]
 
 
-def with_loop(kernel: ThreadKernel, number: int, loop: ElementLoop) -> ThreadKernel:
-    """Return a kernel with another loop in a place."""
-    at = kernel.parts.index(loops(kernel)[number])
-    return replace(kernel, parts=(*kernel.parts[:at], loop, *kernel.parts[at + 1 :]))
-
-
 def test_a_kernel_prints_what_was_decided() -> None:
     assert str(lowered()) == GOLDEN
-
-
-def test_the_text_is_that_of_the_records() -> None:
-    kernel = lowered()
-    text = ThreadText(kernel, ()).row_kernel()
-    assert text.count("row_wait<T>();") == str(kernel).count("wait for the threads")
-    assert text.count("constexpr int W = ") == len(loops(kernel))
-    assert f"VRT_SCRATCH(real, all_scratch, {kernel.rows * kernel.scratch});" in text
-
-
-def test_loops_end_where_elements_are_read_elsewhere() -> None:
-    first, *rest = loops(verify_threads(lowered()))
-    stores = [x for x in first.statements if isinstance(x, StoreElements)]
-    assert stores, "its halves are read by other threads"
-    assert any(isinstance(x, RowWait) for loop in rest for x in loop.before)
-
-
-def test_rows_are_the_work_of_a_warp_or_a_block() -> None:
-    assert row_threads(8, 4, 0) == (WARP, 4)
-    assert row_threads(512, 4, 0) == (128, 1)
-    assert row_threads(100_000, 4, 0) == (256, 1)
-    assert row_threads(8, 4, 256) == (WARP, 8)
-    assert row_threads(1024, 4, 256) == (WARP, 8)
-    assert row_threads(1028, 4, 256) == (256, 1)
 
 
 @pytest.mark.parametrize(
@@ -114,62 +83,40 @@ def test_loops_take_vectors_where_all_starts_on_16_bytes(
     assert width_of(ElementLoop(size, (), 1, (), (store,)), VECTOR) == width
 
 
-def test_vectors_that_are_not_whole_are_refused() -> None:
-    kernel = lowered()
-    with pytest.raises(PlanError, match="whole vectors"):
-        verify_threads(with_loop(kernel, 0, replace(loops(kernel)[0], width=3)))
+def without(parts: Sequence[object], kind: type[object]) -> tuple[object, ...]:
+    return tuple(part for part in parts if not isinstance(part, kind))
 
 
-def test_a_kernel_without_a_wait_is_refused() -> None:
-    kernel = lowered()
-    for number, loop in enumerate(loops(kernel)):
-        waits = [x for x in loop.before if isinstance(x, RowWait)]
-        if waits:
-            left = tuple(x for x in loop.before if not isinstance(x, RowWait))
-            with pytest.raises(PlanError, match="a wait between"):
-                verify_threads(with_loop(kernel, number, replace(loop, before=left)))
+# What is done to a kernel with three loops -> what is said of it.
+BROKEN = {
+    "loop(0, width=3)": "whole vectors",
+    "loop(1, before=without(second.before, RowWait))": "a wait between",
+    "loop(2, before=without(third.before, RowWait))": "a wait between",
+    "replace(kernel, scratch=kernel.scratch - VECTOR)": "a place in",
+    "replace(kernel, most=0)": "a place in",
+    "loop(0, statements=without(first.statements, StoreElements))": "scratch that was stored",
+    "loop(1, statements=(first.statements[1], *second.statements))": "made in this loop",
+    "loop(1, statements=(*second.statements, MakeElements(99, Number(10))))": (
+        "a number that all threads have"
+    ),
+    "replace(kernel, rows=0, threads=64)": "at most 32 threads",
+}
 
 
-def test_a_place_outside_of_scratch_is_refused() -> None:
-    kernel = lowered()
-    assert kernel.scratch
-    with pytest.raises(PlanError, match="a place in"):
-        verify_threads(replace(kernel, scratch=kernel.scratch - VECTOR))
-    with pytest.raises(PlanError, match="a place in"):
-        verify_threads(replace(kernel, most=0))
+@pytest.mark.parametrize("code", BROKEN)
+def test_a_broken_kernel_is_refused(code: str) -> None:
+    kernel = verify_threads(lowered())
+    first, second, third = loops(kernel)
 
+    def loop(number: int, **changes: Any) -> ThreadKernel:
+        parts = list(kernel.parts)
+        at = parts.index(loops(kernel)[number])
+        parts[at] = replace(loops(kernel)[number], **changes)
+        return replace(kernel, parts=tuple(parts))
 
-def test_scratch_that_nothing_stores_is_refused() -> None:
-    kernel = lowered()
-    first = loops(kernel)[0]
-    kept = tuple(x for x in first.statements if not isinstance(x, StoreElements))
-    with pytest.raises(PlanError, match="scratch that was stored before"):
-        verify_threads(with_loop(kernel, 0, replace(first, statements=kept)))
-
-
-def test_a_register_that_leaves_its_loop_is_refused() -> None:
-    kernel = lowered()
-    first, second = loops(kernel)[:2]
-    store = next(x for x in first.statements if isinstance(x, StoreElements))
-    moved = replace(second, statements=(store, *second.statements))
-    with pytest.raises(PlanError, match="made in this loop"):
-        verify_threads(with_loop(kernel, 1, moved))
-
-
-def test_a_sum_that_is_read_in_its_loop_is_refused() -> None:
-    kernel = lowered()
-    for number, loop in enumerate(loops(kernel)):
-        for x in loop.statements:
-            if isinstance(x, ReduceElements):
-                early = MakeElements(99, Number(x.number))
-                broken = replace(loop, statements=(*loop.statements, early))
-                with pytest.raises(PlanError, match="a number that all threads have"):
-                    verify_threads(with_loop(kernel, number, broken))
-
-
-def test_threads_that_cannot_wait_are_refused() -> None:
-    with pytest.raises(PlanError, match="at most 32 threads"):
-        verify_threads(replace(lowered(), rows=0, threads=64))
+    names = {**vars(kernel_ir), **vars(threads), **globals(), **locals()}
+    with pytest.raises(PlanError, match=BROKEN[code]):
+        verify_threads(eval(code, names))
 
 
 GOLDEN = """\

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests import edge_models as by_edges
 from tests import typed_models as typed
 from tests.messages import refused
-from vertexrt.errors import PullError
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.ir.pretty import format_program
 
 
 def tagger() -> vrt.Network:
@@ -86,12 +81,6 @@ def test_one_function_refuses_types() -> None:
     refused(lambda: net(words({})), "GraphError: ...Plain is one vertex function...")
 
 
-def test_batches_that_a_network_takes() -> None:
-    others = {("left", "spelling", "tag"): [(0, 1)], ("right", "left", "tag"): []}
-    for batch in (words(others), words({}).take([0]).take([0])):
-        assert np.isfinite(tagger()(batch)["loss"]).all()
-
-
 class Cell(vrt.VertexFunction):
     """A function whose forward a test gives."""
 
@@ -120,30 +109,6 @@ class Bare(vrt.VertexFunction):
 
     def __init__(self) -> None:
         self.w = vrt.Parameter(2)
-
-
-def test_values_of_edges_that_do_not_fit() -> None:
-    net = vrt.compile(by_edges.WeighedDag(), device="reference")
-    good = by_edges.weighed_graph(5, np.random.default_rng(1))
-    kinds = np.asarray(good.edge_pulls["kind"])
-    args = np.flatnonzero(kinds >= 0)
-
-    def given(**values: Any) -> GraphBatch:
-        graph = replace(good, edge_pulls={**good.edge_pulls, **values})
-        return GraphBatch.from_graphs([graph])
-
-    net(given())
-    wrong = kinds.copy()
-    wrong[args[0]] = by_edges.KINDS
-    for values, text in (
-        ({"kind": wrong}, r"'kind' of an edge of vertex \d of graph 0 is 4; 0 to 3, rows of the"),
-        ({"weight": kinds}, "reads real numbers of shape \\[\\] per edge"),
-        ({"kind": kinds * 1.0}, "WeighedDag reads an integer per edge"),
-    ):
-        with pytest.raises(PullError, match=text):
-            net(given(**values))
-    with pytest.raises(PullError, match="WeighedDag pulls 'kind' of edges, which the batch does"):
-        net(GraphBatch.from_graphs([replace(good, edge_pulls={})]))
 
 
 def of(body: Callable[[Any], object], **options: Any) -> vrt.Model:
@@ -230,16 +195,3 @@ def test_models_that_are_refused(code: str) -> None:
         lambda: vrt.compile(eval(code), device="reference"),
         f"TraceError: ...{MODELS[code]}...",
     )
-
-
-def test_a_type_need_not_push() -> None:
-    silent = Cell(lambda f: f.scatter(h=f.pull("x", shape=2)))
-    vrt.compile(_model(a=Cell(_writes), b=silent), device="reference")
-
-
-def test_a_network_prints_its_types() -> None:
-    text = format_program(typed.UpDown().trace())
-    assert "UpDown: 3 vertex types" in text
-    assert "vertex type phrase: reads 0 of leaf or phrase, 1 of leaf or phrase" in text
-    assert "vertex type leaf: reads no vertices" in text
-    assert "reads all over of chain" in format_program(typed.Summarised().trace())

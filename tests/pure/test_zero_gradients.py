@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-import numpy as np
 import pytest
 
 import vertexrt as vrt
@@ -16,7 +15,6 @@ from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.stack import stack_parameters
 from vertexrt.ir.program import PARENTS
 from vertexrt.kernels.reference.backend import ReferenceBackend
-from vertexrt.scheduler.rows import ABOVE_EDGE, EDGE_PTR, number_rows, part_of
 
 ONE = "fork.c own, fork.h, reader.h; fork leaves c, h; reader leaves fork.h, h"
 LAYERS = "0.h, 1.h, 2.h; 0 leaves h; 1 leaves 0.h, h; 2 leaves 1.h, h"  # of which all is read
@@ -92,18 +90,4 @@ def test_who_leaves_a_gradient_follows_from_what_is_read(name: str) -> None:
         told += f"; {owner} leaves {', '.join(sorted(left[owner]))}"
     assert told + zeros == found
 
-
-def test_edges_are_numbered_layer_by_layer() -> None:
-    """Two chains of three, one above the other, and a layer of which no vertex is there."""
-    none, functions = np.zeros(0, np.int64), np.array([0, 0, 0, 1, 1, 1], np.int32)
-    children = [[-1], [0], [1], [0, -1], [1, 3], [2, 4]]
-    ptr = np.cumsum([0, *map(len, children)]).astype(np.int32)
-    child = np.concatenate(children).astype(np.int32)
-    kinds, level = functions.copy(), np.arange(6, dtype=np.int32)
-    ints, extents, _ = number_rows(
-        ptr, child, functions, none, np.array([0, 2, 1]), none.astype(np.int32), kinds, 2, level, 0,
-        np.zeros((0, 6), np.int32), none, np.zeros(0), False, False, False,
-    )  # fmt: skip
-    edges = part_of(ints, extents, EDGE_PTR)
-    assert part_of(ints, extents, ABOVE_EDGE).tolist() == [edges[3], edges[3], 9]
     # Function 1 is of layer 2: above layers 0 and 1 its edges come, above layer 2 none.
