@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.declared import Declared
 from tests.devices import gpu, require, shim
 from tests.runs import Way
 
@@ -23,14 +24,15 @@ WAYS = [
 ]
 
 
-class Lstm(vrt.VertexFunction):
+class Lstm(
+    Declared,
+    arity=1,
+    state={"c": HIDDEN, "h": HIDDEN},
+    table=(6, WIDTH),
+    w=(4 * HIDDEN, WIDTH),
+    u=(4 * HIDDEN, HIDDEN),
+):
     """An LSTM along a chain, over vectors and words."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"c": HIDDEN, "h": HIDDEN})
-        self.table = vrt.Parameter((6, WIDTH), vrt.init.normal(0.5))
-        self.w = vrt.Parameter((4 * HIDDEN, WIDTH), vrt.init.normal(0.5))
-        self.u = vrt.Parameter((4 * HIDDEN, HIDDEN), vrt.init.normal(0.5))
 
     def forward(self) -> None:
         x = self.pull("x", shape=(WIDTH,)) + vrt.embed(self.table, self.pull("word"))

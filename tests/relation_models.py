@@ -7,58 +7,15 @@ from typing import Any
 import numpy as np
 
 import vertexrt as vrt
+from tests.declared import Declared
 from vertexrt.graph import GraphBatch, InputGraph
 
 N, WORDS, KINDS = 5, 6, 3
-RELATIONS = ("calls", "owns", "uses")
 Key = tuple[str, str, str]
 
 
-class Convolved(vrt.VertexFunction):
-    """A vertex of a graph convolution over relations, each with a weight of its own."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"h": N})
-        self.table, self.w0 = vrt.Parameter((WORDS, N)), vrt.Parameter((N, N))
-        self.w = {name: vrt.Parameter((N, N)) for name in RELATIONS}
-
-    def forward(self) -> None:
-        total = self.w0 @ vrt.embed(self.table, self.pull("word"))
-        for name in RELATIONS:
-            total = total + self.w[name] @ vrt.mean(self.gather_all(name).h)
-        h = vrt.tanh(total)
-        self.scatter(h=h)
-        self.push("h", h)
-        self.push("loss", vrt.losses.squared_error(h, 0.1))
-
-
-class RelationalDag(vrt.Model):
-    """A relational graph convolution (Schlichtkrull et al. 2018) along a DAG: one function."""
-
-    def __init__(self) -> None:
-        self.node = Convolved()
-
-
-def relational() -> GraphBatch:
-    """Return three DAGs; some vertices have no child in a relation, and one has none at all."""
-    rng, graphs = np.random.default_rng(12), []
-    for n in (7, 1, 5):
-        edges: dict[Key, Any] = {}
-        for name in RELATIONS:
-            pairs = [(i, j) for j in range(n) for i in range(j) if rng.random() < 0.4]
-            rng.shuffle(pairs)
-            edges["node", name, "node"] = pairs
-        pulls = {"node": {"word": rng.integers(0, WORDS, n)}}
-        graphs.append(InputGraph.from_types({"node": n}, edges, pulls))
-    return GraphBatch.from_graphs(graphs)
-
-
-class Wire(vrt.VertexFunction):
+class Wire(Declared, state={"h": N}, table=(WORDS, N)):
     """An input of a circuit."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"h": N})
-        self.table = vrt.Parameter((WORDS, N))
 
     def forward(self) -> None:
         h = vrt.tanh(vrt.embed(self.table, self.pull("word")))

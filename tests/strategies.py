@@ -214,6 +214,17 @@ def treebanks(draw: Draw, shape: str, max_vertices: int = 13, max_graphs: int = 
     return GraphBatch.from_graphs(graphs)
 
 
+def joined(rng: np.random.Generator, leaves: int) -> ChildLists:
+    """Join random neighbours, until one root is left."""
+    lists: ChildLists = [[] for _ in range(leaves)]
+    roots = list(range(leaves))
+    while len(roots) > 1:
+        at = int(rng.integers(len(roots) - 1))
+        lists.append(roots[at : at + 2])
+        roots[at : at + 2] = [len(lists) - 1]
+    return lists
+
+
 @st.composite
 def joined_leaves(draw: Draw, max_leaves: int) -> ChildLists:
     """Draw a binary tree: neighbours are joined until one root is left."""

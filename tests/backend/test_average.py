@@ -85,14 +85,6 @@ def test_constants_are_those_of_the_network(device: str) -> None:
     np.testing.assert_array_equal(net.parameters["w"], old)
 
 
-def test_a_network_that_trains_nothing_has_an_average() -> None:
-    net = Way().compile(Cell("table", "w", "w2", "u", "b"))
-    average = vrt.ExponentialMovingAverage(net)
-    average.update()
-    for name, value in net.parameters.items():
-        np.testing.assert_array_equal(average.parameters[name], value)
-
-
 def test_an_average_of_large_numbers_is_finite() -> None:
     net = network()
     top = np.finfo(np.float64).max

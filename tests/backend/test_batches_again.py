@@ -14,6 +14,7 @@ import pytest
 
 import vertexrt as vrt
 from tests.backend.test_open_training import LISTS, Tree
+from tests.declared import Declared
 from tests.devices import shim
 from tests.runs import Way
 from tests.strategies import pulls_for
@@ -103,11 +104,8 @@ def test_a_step_that_comes_again_asks_little_of_python() -> None:
     assert calls_of(lambda: net(batch)) <= 55
 
 
-class Rows(vrt.VertexFunction):
+class Rows(Declared, arity=1, state={"h": 3}):
     """A state of what is pulled."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"h": 3})
 
     def forward(self) -> None:
         self.scatter(h=self.push("h", self.pull("x", (3,)) + self.gather(0).h))

@@ -6,25 +6,9 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.backend.test_on_device import assert_near, lend
-from tests.devices import SHIM_AND_GPU
+from tests.backend.test_on_device import assert_near
 from tests.lstm_by_hand import WAYS, Lstm, by_hand, chains, compiled, drawn
 from vertexrt.errors import UsageError
-
-
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
-@pytest.mark.parametrize("engine", ["batched", "persistent"])
-def test_evaluations_of_lent_arrays(device: str, engine: str) -> None:
-    net, graphs = compiled(device, engine), chains([6, 2], *drawn(0, 8))
-    x, words = drawn(1, 8)[0], drawn(0, 8)[1]
-    lent = graphs.with_pulls({"x": lend(device, x)})
-    wanted = by_hand(net.parameters, [6, 2], x, words)
-    found = [net(lent), net(lent, arrays="device"), net(lent, outputs=["h"])]
-    for each in found:
-        assert_near(each["h"], wanted)
-    few = net(lent, outputs=["h"], vertices=graphs.roots, arrays="device")["h"]
-    assert_near(few, wanted[graphs.roots])
-    assert device != "cuda" or hasattr(few, "get")
 
 
 @pytest.mark.parametrize(("device", "engine", "threads"), WAYS)
@@ -45,16 +29,6 @@ def test_results_of_chosen_vertices(device: str, engine: str, threads: int) -> N
         for each in found:
             assert_near(each["h"], rows, "h")
             assert_near(each["sum"], rows.sum(axis=1), "sum")
-
-
-@pytest.mark.parametrize(("device", "engine", "threads"), WAYS)
-def test_rows_far_apart(device: str, engine: str, threads: int) -> None:
-    net, lengths = compiled(device, engine, threads), [41] * 3
-    x, words = drawn(0, 123)
-    graphs = chains(lengths, x, words)
-    every = list(range(0, 123, 2))  # more slices than are copied apart
-    wanted = by_hand(net.parameters, lengths, x, words)[every]
-    assert_near(net(graphs, vertices=every)["h"], wanted)
 
 
 class LstmToSumUp(Lstm):

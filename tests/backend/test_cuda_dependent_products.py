@@ -8,22 +8,17 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.declared import Declared
 from tests.devices import shim
 from vertexrt.engine.variant import CompileOptions, Passes
 
 N = 40
 
 
-class TwoProducts(vrt.VertexFunction):
+class TwoProducts(
+    Declared, arity=1, state={"h": 4}, w1=(64, 4), w2=(64, 64), w3=(4, 64), u1=(8, 4), u2=(4, 8)
+):
     """w2 (w1 x), on the path (with a child) and beside it; and another product that needs w1 x."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"h": 4})
-        self.w1 = vrt.Parameter((64, 4))
-        self.w2 = vrt.Parameter((64, 64))
-        self.w3 = vrt.Parameter((4, 64))
-        self.u1 = vrt.Parameter((8, 4))
-        self.u2 = vrt.Parameter((4, 8))
 
     def forward(self) -> None:
         first = self.w1 @ self.pull("x", shape=(4,))

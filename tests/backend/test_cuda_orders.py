@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.declared import Declared
 from tests.devices import SHIM_AND_GPU, require, shim
 from tests.functions import FUNCTIONS
 from tests.runs import TOLERANCE, Way, assert_same, evaluate, train
@@ -20,15 +21,16 @@ H, WIDE, CLASSES = 6, 1102, 100
 STEPS = {"shim": 20, "cuda": 100}
 
 
-class WideRows(vrt.VertexFunction):
+class WideRows(
+    Declared,
+    arity=2,
+    state={"h": H},
+    embedding=(WORDS, H),
+    w=(WIDE, H),
+    v=(H, WIDE - 1),
+    u=(CLASSES, H),
+):
     """A softmax over more elements than a block's threads take at once, read beside its place."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={"h": H})
-        self.embedding = vrt.Parameter((WORDS, H), init=vrt.init.normal(0.7))
-        self.w = vrt.Parameter((WIDE, H))
-        self.v = vrt.Parameter((H, WIDE - 1))
-        self.u = vrt.Parameter((CLASSES, H))
 
     def forward(self) -> None:
         x = vrt.embed(self.embedding, self.pull("word")) + self.gather(0).h - self.gather(1).h

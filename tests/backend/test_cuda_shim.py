@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -341,28 +340,3 @@ def test_gemm_agrees_with_numpy(dtype: str, trans_a: bool, trans_b: bool) -> Non
         assert status == 0
         tolerance = 1e-5 if dtype == "float32" else 1e-13
         np.testing.assert_allclose(c, expected, rtol=tolerance, atol=tolerance)
-
-
-def test_memset() -> None:
-    kind = (ctypes.c_void_p, ctypes.c_ubyte, ctypes.c_size_t, ctypes.c_void_p)
-    x = np.ones(9, np.uint8)
-    assert ctypes.CFUNCTYPE(ctypes.c_int, *kind)(build(HEAD).memset)(x.ctypes.data, 7, 8, None) == 0
-    assert x.tolist() == [7] * 8 + [1]
-
-
-def test_threads_that_never_wait_cost_a_call() -> None:
-    text = """
-VRT_KERNEL(twice, Args, 64) {
-    const int i = blockIdx.x * 64 + threadIdx.x;
-    a.y[i] = 2 * a.x[i];
-}
-"""
-    module = build(HEAD + text)
-    x, y = np.arange(30 * 64, dtype=np.float32), np.zeros(30 * 64, np.float32)
-    took = []
-    for _ in range(9):
-        begin = time.perf_counter()
-        assert launch(module, "twice", 30, 64, arguments(y, x)) == 0
-        took.append(time.perf_counter() - begin)
-    assert np.array_equal(y, 2 * x)
-    assert min(took) < 1e-3  # 30 us; a fiber for each thread would take 2 ms

@@ -17,7 +17,6 @@ from tests.runs import TOLERANCE, Arrays, Result, Way, assert_same, evaluate, tr
 from tests.shim_streams import ASKED, FIRST, LAST, LAUNCH, Queues
 from tests.strategies import with_pulls
 from vertexrt.api.network import Network
-from vertexrt.bench.measure import TRAINING, count
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError, NumericError
 from vertexrt.graph import GraphBatch
@@ -164,17 +163,3 @@ def test_a_launch_that_the_driver_refuses_is_named() -> None:
     assert queues(several).waits > 1  # at the beginning, and at the end
     device.calls = good
     assert_bits(train(several, batch), train(want, batch))
-
-
-@shim
-def test_one_stream_is_what_there_is_by_default() -> None:
-    """No event, no queue, no other table, and no more room in the arena."""
-    one, two = (compiled("attention", streams, LAST) for streams in (1, 2))
-    batch = batch_of()
-    (mine,), (theirs,) = (each.executor.model.prepare(TRAINING, batch) for each in (one, two))
-    assert Passes() == Passes(streams=1)
-    assert one.executor.session.device.queues is None  # type: ignore[attr-defined]
-    assert "waits" not in count(one, batch)
-    assert count(two, batch)["waits"] > 0
-    np.testing.assert_array_equal(mine.layout.table, theirs.layout.table)
-    assert mine.layout.plan.total == theirs.layout.plan.total

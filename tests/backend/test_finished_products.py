@@ -9,19 +9,23 @@ import pytest
 
 import vertexrt as vrt
 from tests.agreement import Feature, holds, rows
+from tests.declared import Declared
 from tests.runs import PLAIN, Way
 from vertexrt.graph import GraphBatch, InputGraph
 
 IN, HIDDEN = 12, 8
 
 
-class OfVertices(vrt.VertexFunction):
+class OfVertices(
+    Declared,
+    arity=2,
+    state={"h": HIDDEN},
+    w=(HIDDEN, IN),
+    u=(HIDDEN, HIDDEN),
+    v=(HIDDEN, HIDDEN),
+    b=(HIDDEN,),
+):
     """Biases and nonlinearities of products, on the path and off it; a number of the row, too."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={"h": HIDDEN})
-        self.w, self.u = vrt.Parameter((HIDDEN, IN)), vrt.Parameter((HIDDEN, HIDDEN))
-        self.v, self.b = vrt.Parameter((HIDDEN, HIDDEN)), vrt.Parameter((HIDDEN,))
 
     def forward(self) -> None:
         x = vrt.tanh(self.w @ self.pull("x", (IN,)) + self.b)
@@ -32,13 +36,8 @@ class OfVertices(vrt.VertexFunction):
         self.push("loss", vrt.sum(y * y))
 
 
-class OfEdges(vrt.VertexFunction):
+class OfEdges(Declared, state={"h": HIDDEN}, w=(HIDDEN, IN), u=(HIDDEN, HIDDEN), b=(HIDDEN,)):
     """Products of the states of any number of children, and what is made of their elements."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"h": HIDDEN})
-        self.w, self.u = vrt.Parameter((HIDDEN, IN)), vrt.Parameter((HIDDEN, HIDDEN))
-        self.b = vrt.Parameter((HIDDEN,))
 
     def forward(self) -> None:
         x = self.w @ self.pull("x", (IN,))
@@ -48,12 +47,8 @@ class OfEdges(vrt.VertexFunction):
         self.push("loss", vrt.sum(h * h))
 
 
-class BesideStoredRows(vrt.VertexFunction):
+class BesideStoredRows(Declared, arity=2, state={"h": 2}, w=(1, 2), u=(2, 1)):
     """On the way back a group finishes a product and stores gathered rows of another width."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={"h": 2})
-        self.w, self.u = vrt.Parameter((1, 2)), vrt.Parameter((2, 1))
 
     def forward(self) -> None:
         below = self.gather(0).h

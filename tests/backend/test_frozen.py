@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.agreement import agree
 from tests.devices import gpu, require, shim
 from tests.runs import Way
 from tests.strategies import pulls_for
@@ -58,18 +55,10 @@ WAYS = [
 ]
 
 
-FROZEN = [("w", "w2", "u"), ("table", "w2"), ("w", "table"), ("table",)]
-
-
 def each(*more: list[tuple[str, ...]]) -> list[object]:
     """Return the ways to run, with more arguments; those on the shim need a compiler."""
     rows = zip(WAYS, *more, strict=True)
     return [pytest.param(*row, marks=shim if row[0].device == "shim" else ()) for row in rows]
-
-
-@pytest.mark.parametrize(("way", "frozen"), each(FROZEN))
-def test_the_others_get_their_gradients(way: Way, frozen: tuple[str, ...]) -> None:
-    agree(lambda: Cell(*frozen), batch(1, 2), way)
 
 
 @pytest.mark.parametrize("way", each())
@@ -142,38 +131,6 @@ class Scaled(vrt.VertexFunction):
     def forward(self) -> None:
         self.scatter(h=self.gain * 1.0)
         self.push("loss", vrt.sum(self.gain * self.pull("x", shape=(H,))))
-
-
-def test_they_are_shared_by_functions_and_stored(tmp_path: Path) -> None:
-    class Both(vrt.Model):
-        def __init__(self) -> None:
-            super().__init__()
-            self.table = vrt.Parameter((WORDS, H), vrt.init.normal(1.0), trainable=False)
-            self.left, self.right = Lookup(self.table), Lookup(self.table)
-
-    net = Way().compile(Both())
-    assert list(net.parameters) == ["table", "left.b", "right.b"]
-    assert list(net.gradients) == ["left.b", "right.b"]
-    vrt.save_checkpoint(tmp_path / "c", net)
-    read = vrt.load_checkpoint(tmp_path / "c").parameters
-    np.testing.assert_array_equal(read["table"], net.parameters["table"])
-    net.parameters["table"] = np.zeros((WORDS, H))
-    assert not net.parameters["table"].any()
-    net.parameters.update(read)
-    np.testing.assert_array_equal(net.parameters["table"], read["table"])
-
-
-class Lookup(vrt.VertexFunction):
-    """A row of a table that another function looks up in too."""
-
-    def __init__(self, table: vrt.Parameter) -> None:
-        super().__init__(arity=1, state={"h": H})
-        self.table, self.b = table, vrt.Parameter((H,))
-
-    def forward(self) -> None:
-        h = vrt.embed(self.table, self.pull("word")) + self.b + self.gather(0).h
-        self.scatter(h=h)
-        self.push("loss", vrt.losses.squared_error(h, 0.5))
 
 
 def test_mistakes() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.declared import Declared
 from tests.devices import SHIM_AND_GPU, require
 from tests.paper_device import PaperDevice
 from tests.runs import Way
@@ -15,11 +16,8 @@ from vertexrt.kernels.cuda.device_executor import LEAST_GIVEN, MOST_GIVEN, Given
 SIZE, COUNT = 64, 3000
 
 
-class Squash(vrt.VertexFunction):
+class Squash(Declared, state={"h": SIZE}):
     """The hyperbolic tangent of what is pulled, and its sum."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"h": SIZE})
 
     def forward(self) -> None:
         h = self.push("h", vrt.tanh(self.pull("x", (SIZE,))))

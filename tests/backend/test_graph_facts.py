@@ -12,6 +12,7 @@ import pytest
 import vertexrt as vrt
 from tests import edge_models, relation_models, typed_models
 from tests.backend.test_parallel_step import SETTINGS, dataset
+from tests.declared import Declared
 from tests.processes import ThreadCommunicator, together
 from tests.pure.test_graph import copied
 from vertexrt.engine.model import CompiledModel
@@ -24,7 +25,6 @@ USE = Use(frozenset({"loss"}), loss=True)
 MODELS: dict[str, Callable[[], tuple[Any, vrt.GraphBatch]]] = {
     "types": lambda: (typed_models.CharTagger(), typed_models.sentences()),
     "edges": lambda: (edge_models.WeighedDag(), edge_models.weighed()),
-    "relations": lambda: (relation_models.RelationalDag(), relation_models.relational()),
     "circuits": lambda: (relation_models.Circuit(), relation_models.circuits()),
     "trees": lambda: _catalogue("tree-lstm"),
     "language": lambda: _catalogue("lstm-lm"),
@@ -113,12 +113,8 @@ def test_facts_convert_no_rows_of_a_data_set() -> None:
     assert most < 8 << 20
 
 
-class Log(vrt.VertexFunction):
+class Log(Declared, state={"h": 2}, table=(4, 2)):
     """Looks a word up, of four."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"h": 2})
-        self.table = vrt.Parameter((4, 2))
 
     def forward(self) -> None:
         h = vrt.embed(self.table, self.pull("word"))

@@ -241,28 +241,6 @@ def test_what_grows_waits_for_nobody(number: int) -> None:
     assert together(2, work) == [False, False]
 
 
-def test_a_refused_step_before_a_smaller_batch_is_refused_by_all() -> None:
-    """The last batch of an epoch may have fewer graphs than shares, so that processes differ."""
-
-    def work(communicator: ThreadCommunicator) -> str:
-        net, group = network(ShimDevice(), "tree-lstm"), ProcessGroup(communicator, 8)
-        pool, sgd = dataset("tree-lstm").splits["train"], vrt.SGD(0.1)
-        stepped(net, pool[:12], sgd, group)
-        poison(net, np.nan)
-
-        def steps() -> None:
-            net.step(pool[:12], sgd, group=group)
-            stepped(net, pool[:6], sgd, group)
-
-        with pytest.raises(NumericError) as caught:
-            steps()
-        return str(caught.value)
-
-    one, other = together(2, work)
-    assert "parameter 'w' is not finite" in str(one)
-    assert one == other
-
-
 def test_gradients_left_behind_are_in_no_sum() -> None:
     """Also where a process launches nothing, since it has no graph."""
 
@@ -301,21 +279,3 @@ def test_a_step_that_was_done_counts_although_an_error_came_after_it() -> None:
         return adam.steps, all(np.array_equal(v, before[n]) for n, v in net.parameters.items())
 
     assert together(2, work) == [(2, False)] * 2
-
-
-def test_a_first_step_that_gives_up_leaves_processes_alike() -> None:
-    def work(communicator: ThreadCommunicator) -> float:
-        net, group = network(ShimDevice(), "tree-lstm"), ProcessGroup(communicator)
-        batch, sgd = dataset("tree-lstm").splits["train"][:12], vrt.SGD(0.1)
-        if communicator.rank == 1:
-            session, left = net.executor.session, np.zeros(FOUND)
-            left[[REFUSED, GAVE_UP]] = 1.0
-            session.memory.upload(session.found, left)
-            session.gave_up[0] = 1
-        with pytest.raises(DeviceError, match="wait"):
-            stepped(net, batch, sgd, group)
-        return stepped(net, batch, sgd, group)
-
-    one, other = together(2, work)
-    assert isinstance(one, float), one
-    assert one == other

@@ -14,18 +14,17 @@ import pytest
 import vertexrt as vrt
 from benchmarks.papers.stacks import Form, Stack, stack_batch
 from tests.agreement import Feature, agree, holds, rows
+from tests.declared import Declared
 from tests.devices import SHIM_AND_GPU, gpu, shim
 from tests.launches import launch_of
 from tests.read_by_others import (
     Body,
     Forks,
-    cell_too,
     every,
     forks,
     marks,
     marks_of_every,
     one,
-    signs,
 )
 from tests.runs import PLAIN, TOLERANCE, Way, assert_close, train
 from vertexrt.data.edges import chain, stacked, typed_batch
@@ -102,7 +101,7 @@ class Both(vrt.Model):
         words = vrt.Parameter((11, 6))
         self.ahead, self.back = Direction(words), Direction(words)
         self.top = Over(self.ahead, self.back)
-        self.out = Out(self.top)
+        self.out = Out(inputs={"below": self.top})
 
 
 class Direction(vrt.VertexFunction):
@@ -125,11 +124,7 @@ class Over(vrt.VertexFunction):
         self.scatter(h=self.cell(x, self.gather("before").h))
 
 
-class Out(vrt.VertexFunction):
-    def __init__(self, top: Over) -> None:
-        super().__init__(state={}, inputs={"below": top})
-        self.w = vrt.Parameter((3, 5))
-
+class Out(Declared, state={}, w=(3, 5)):
     def forward(self) -> None:
         self.push(
             "loss", vrt.losses.cross_entropy(self.w @ self.gather("below").h, self.pull("label"))
@@ -242,20 +237,15 @@ def readers() -> vrt.GraphBatch:
 LAYERS = [
     Way(),
     Way(engine="persistent", threads=2),
-    Way(policy="depth"),
     Way(policy="agenda"),
     Way(passes=Passes(layers=False)),
-    Way(passes=Passes(eager=False)),
-    Way(passes=Passes(lazy=False)),
+    Way(passes=Passes(eager=False, lazy=False)),
     Way(device="shim", engine="persistent", processors=2),
     Way(device="shim", passes=Passes(streams=3)),
 ]
 GRADIENTS = [
     Way(),
-    Way(policy="depth"),
-    Way(passes=Passes(lazy=False, eager=False, fuse=False)),
-    Way(passes=Passes(specialise=False)),
-    Way(device="cpu"),
+    Way(policy="depth", passes=Passes(lazy=False, eager=False, fuse=False, specialise=False)),
     Way(device="cpu", engine="persistent", threads=2, processors=2),
 ]
 BATCHED, ALONE, TWO = (
@@ -289,13 +279,9 @@ FEATURES = {
         [Way("cpu", engine="persistent", processors=n, threads=n) for n in (1, 2)],
     ),
     "one": read(one, True, [*BATCHED, *TWO]),
-    "cell too": read(cell_too, True),
     "every": read(every, True),
     "marks": read(marks, True, ALONE),
-    "signs": read(signs, True),  # a dead end is no gradient
     "marks of every, no chain": read(marks_of_every, False, TWO),
-    "one, no chain": read(one, False),
-    "stack": stack(Form("LSTM", 5, 3)),
     "residual stack": stack(Form("LSTM", 5, 2, residual=True)),
 }
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.declared import Declared
 from tests.devices import shim
 from tests.processes import ThreadCommunicator, together
 from tests.runs import Way
@@ -26,11 +27,7 @@ WAYS = [
 ]
 
 
-class Letter(vrt.VertexFunction):
-    def __init__(self) -> None:
-        super().__init__(state={"h": 2})
-        self.table = vrt.Parameter((LETTERS, 2))
-
+class Letter(Declared, state={"h": 2}, table=(LETTERS, 2)):
     def forward(self) -> None:
         self.scatter(h=vrt.embed(self.table, self.pull("id")))
 
@@ -98,16 +95,6 @@ def test_a_step_moves_the_rows_of_each_types_own_table(way: Way, count: int) -> 
     assert moved(way.compile(Net()), batch) == rows
 
 
-@pytest.mark.parametrize("count", [1, 40])
-@pytest.mark.parametrize("way", WAYS)
-def test_gradients_of_rows_are_of_each_types_own_table(way: Way, count: int) -> None:
-    batch, rows = pages(count)
-    net = way.compile(Net())
-    run = net.record(batch)
-    found = run.backward(sparse=True).rows
-    assert {name: own.tolist() for name, (own, _) in found.items()} == rows
-
-
 def test_processes_move_the_rows_of_each_types_own_table() -> None:
     batch, rows = pages(6)
 
@@ -117,39 +104,8 @@ def test_processes_move_the_rows_of_each_types_own_table() -> None:
     assert together(2, work) == [rows, rows]
 
 
-class Aside(vrt.VertexFunction):
-    """A push that is no part of the loss looks up in a table of its own."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"h": 2})
-        self.table, self.side = vrt.Parameter((6, 2)), vrt.Parameter((6, 2))
-
-    def forward(self) -> None:
-        h = vrt.embed(self.table, self.pull("id"))
-        self.scatter(h=h)
-        self.push("side", vrt.embed(self.side, self.pull("id")))
-        self.push("loss", vrt.sum(h * h))
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_pushes_that_a_step_returns_change_no_parameter(way: Way) -> None:
-    graph = vrt.InputGraph.from_children([[], []], {"id": [1, 4]})
-    batch, ends = vrt.GraphBatch.from_graphs([graph] * 2), []
-    for outputs in ((), ("side",)):
-        net = way.compile(Aside())
-        net.step(batch, vrt.SGD(0.1, weight_decay=0.5), outputs=outputs)
-        net.sync()
-        ends.append(dict(net.parameters))
-    for name, value in ends[0].items():
-        np.testing.assert_array_equal(value, ends[1][name], err_msg=name)
-
-
-class Related(vrt.VertexFunction):
+class Related(Declared, state={"h": 2}, calls=(3, 2), owns=(20000, 2)):
     """Edges of two relations carry a number under one name, a row of a table for each."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"h": 2})
-        self.calls, self.owns = vrt.Parameter((3, 2)), vrt.Parameter((20_000, 2))
 
     def forward(self) -> None:
         h = self.pull("x", shape=(2,))

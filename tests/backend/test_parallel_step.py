@@ -20,7 +20,7 @@ from tests.runs import Way
 from tests.shim import build as shim
 from tests.strategies import with_pulls
 from vertexrt.data.treebank import generate_treebank
-from vertexrt.errors import NumericError, UsageError
+from vertexrt.errors import UsageError
 from vertexrt.models import get
 from vertexrt.parallel import ProcessGroup
 
@@ -160,18 +160,6 @@ def points(values: list[float]) -> vrt.GraphBatch:
     )
 
 
-def test_a_loss_that_is_not_finite_is_refused_by_all() -> None:
-    def work(communicator: ThreadCommunicator) -> None:
-        net, group = vrt.compile(Bad(), device="reference"), ProcessGroup(communicator)
-        sgd = vrt.SGD(0.1)
-        with pytest.raises(NumericError, match="log of vertex 0 of graph 2"):
-            net.step(points([1.0, 2.0, 0.0, 3.0]), sgd, group=group)
-        assert np.array_equal(net.parameters["w"], np.ones(2))
-        net.step(points([1.0, 2.0, 4.0, 3.0]), sgd, group=group)
-
-    assert together(2, work) == [None, None]
-
-
 def test_processes_with_other_batches_seeds_or_parameters_are_refused() -> None:
     def refusal(change: str) -> list[str]:
         def work(communicator: ThreadCommunicator) -> None:
@@ -205,16 +193,6 @@ def test_a_process_that_leaves_is_an_error_in_the_others() -> None:
     texts = lost(together(3, work))
     assert len(texts) == 2
     assert all("process 1 of 3 has ended" in each for each in texts)
-
-
-def test_the_largest_signal_reaches_all() -> None:
-    def work(communicator: ThreadCommunicator) -> int:
-        net, group = vrt.compile(Bad(), device="reference"), ProcessGroup(communicator)
-        group.signal = 15 if communicator.rank == 1 else 0
-        net.step(points([1.0, 2.0]), vrt.SGD(0.1), group=group)
-        return group.signal
-
-    assert together(3, work) == [15, 15, 15]
 
 
 @pytest.mark.skipif(not shim.available(), reason="no C++ compiler")

@@ -10,6 +10,7 @@ import pytest
 
 import vertexrt as vrt
 from tests.backend.test_open_training import Tree, batch, copied, network
+from tests.declared import Declared
 from tests.devices import shim
 from tests.optimizers import OPTIMIZERS, STEPS, make_store, set_gradients
 from tests.runs import Way
@@ -75,12 +76,8 @@ def test_backends_agree(way: Way) -> None:
             np.testing.assert_allclose(found[1][name], value, rtol=1e-9, atol=1e-12, err_msg=name)
 
 
-class Steep(vrt.VertexFunction):
+class Steep(Declared, arity=2, state={"h": 3}, w=(3,), b=(3,)):
     """The gradient of `w` is 100, that of `b` infinite where it is 0; the loss is finite."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={"h": 3})
-        self.w, self.b = vrt.Parameter((3,)), vrt.Parameter((3,))
 
     def forward(self) -> None:
         self.scatter(h=self.w * 1.0)

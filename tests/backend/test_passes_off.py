@@ -75,12 +75,6 @@ def test_gradients_come_after_the_path_of_a_group(name: str, device: str) -> Non
     agree(make, batch, Way(device, engine="persistent", processors=2, passes=passes))
 
 
-@pytest.mark.parametrize("processors", [1, 2])
-def test_compiled_instructions_of_single_steps_compute_the_same(processors: int) -> None:
-    way = Way("cpu", engine="persistent", processors=processors, passes=OP_BY_OP)
-    agree(FUNCTIONS["tree-fc"][0], batch_of("tree-fc"), way)
-
-
 def test_each_launch_is_a_call_without_the_compiled_loop() -> None:
     make, _ = FUNCTIONS["tree-fc"]
     batch = batch_of("tree-fc")

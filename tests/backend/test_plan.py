@@ -7,17 +7,16 @@ batch that has the same pulls, on the reference.
 from __future__ import annotations
 
 import gc
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.backend.test_models import CASES
 from tests.backend.test_on_device import SIZE, Lent, Node, assert_near, batch, host, lend
-from tests.devices import SHIM_AND_GPU, gpu, shim
-from tests.lstm_by_hand import HIDDEN, STEPS, WAYS, WIDTH, Lstm, by_hand, chains, compiled, drawn
+from tests.declared import Declared
+from tests.devices import SHIM_AND_GPU, shim
+from tests.lstm_by_hand import HIDDEN, STEPS, WAYS, WIDTH, by_hand, chains, compiled, drawn
 from tests.planned import other_numbers, tables_of
 from tests.runs import Way
 from tests.watched_device import break_counter, mend, watch
@@ -61,55 +60,8 @@ def test_an_lstm_by_hand(device: str, engine: str, threads: int, lengths: list[i
     assert_near(plans[0][0]()["h"], by_hand(net.parameters, lengths, x, words))
 
 
-MODELS = [
-    pytest.param("reference", "batched", 1, id="reference"),
-    pytest.param("cpu", "batched", 2, id="cpu-shares"),
-    pytest.param("shim", "batched", 1, marks=shim, id="shim-batched"),
-    pytest.param("shim", "persistent", 1, marks=shim, id="shim-persistent"),
-    pytest.param("cuda", "persistent", 1, marks=gpu, id="cuda-persistent"),
-]
-
-
-@pytest.mark.parametrize(("device", "engine", "threads"), MODELS)
-@pytest.mark.parametrize("name", ["tree", "edges", "bilstm-tagger", "seq2seq", "deepgate"])
-def test_numbers_of_vertices_and_edges(device: str, engine: str, threads: int, name: str) -> None:
-    model, graphs = (Node, batch()) if name == "edges" else model_of(name)
-    net = compiled(device, engine, threads, model)
-    judge = Way("reference", "float64").compile(model())
-    judge.parameters.update(net.parameters)
-    wanted = judge(graphs)
-    for stays in (False, True):
-        arrays = "device" if stays else "numpy"
-        found = net.plan(other_numbers(graphs), arrays=arrays)(tables_of(graphs))
-        for push, value in wanted.items():
-            assert_near(found[push], value, push)
-
-
-def model_of(name: str) -> tuple[Any, vrt.GraphBatch]:
-    case = CASES["nary-tree-lstm" if name == "tree" else name]()
-    return case.model, case.batch
-
-
-@pytest.mark.parametrize(("device", "engine", "threads"), WAYS)
-def test_passes_that_are_alive_stay_as_they_are(device: str, engine: str, threads: int) -> None:
-    net = compiled(device, engine, threads)
-    graphs = chains([3, 4], *drawn(1, 7))
-    plan, given = net.plan(graphs), {"h": np.ones((7, HIDDEN), np.float32)}
-    wanted = net.record(graphs, outputs=["h"]).backward(given)
-    alive = net.record(graphs, outputs=["h"])
-    plan({"x": drawn(2, 7)[0]})
-    found = alive.backward(given)
-    for name, value in wanted.parameters.items():
-        assert_near(found.parameters[name], value, name)
-    assert plan()["h"].tolist() == plan()["h"].tolist()
-
-
-class Noisy(vrt.VertexFunction):
+class Noisy(Declared, arity=1, state={"h": SIZE}, w=(SIZE, SIZE)):
     """Drops and draws."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"h": SIZE})
-        self.w = vrt.Parameter((SIZE, SIZE), vrt.init.normal(0.5))
 
     def forward(self) -> None:
         x = vrt.random.dropout(self.pull("x", shape=(SIZE,)), 0.5) + vrt.random.uniform((SIZE,))
@@ -134,31 +86,6 @@ def test_seeds(device: str, engine: str, threads: int, dropout: bool) -> None:
     assert not np.array_equal(first, second)
     net.load_state({"random": {"seed": 1, "draws": 0}})
     assert_near(net(graphs, dropout=dropout)["h"], first)
-
-
-def test_which_vertices_are_equal_is_found_anew() -> None:
-    net = compiled("cpu", "batched")
-    x = np.ones((12, WIDTH), np.float32)
-    graphs = chains([4, 4, 4], x, [2] * 12)
-    plan = net.plan(graphs)
-    rng = np.random.default_rng(4)
-    for words in ([2] * 12, rng.integers(0, 6, 12).tolist(), [3] * 12):
-        wanted = by_hand(net.parameters, [4, 4, 4], x, words)
-        assert_near(plan({"word": words})["h"], wanted)
-
-
-@pytest.mark.parametrize("device", ["reference", "cpu", *SHIM_AND_GPU])
-def test_parameters_that_are_loaded(device: str, tmp_path: Path) -> None:
-    net, other = (compiled(device, "batched") for _ in range(2))
-    other.parameters["u"] = 2.0 * other.parameters["u"]
-    vrt.save_checkpoint(tmp_path / "there", other)
-    graphs = chains([5], *drawn(6, 5))
-    plan = net.plan(graphs)
-    before = plan()["h"]
-    net.parameters.update(vrt.load_checkpoint(tmp_path / "there").parameters)
-    after = plan()["h"]
-    assert not np.array_equal(before, after)
-    assert_near(after, by_hand(other.parameters, [5], *drawn(6, 5)))
 
 
 @pytest.mark.parametrize("device", SHIM_AND_GPU)
@@ -236,13 +163,6 @@ def test_memory_is_freed_with_the_plan() -> None:
     assert device.free_bytes() == free
 
 
-def test_what_is_timed_is_timed_before() -> None:
-    net = vrt.compile(Lstm(), device="cpu", engine="auto", threads=2)
-    graphs = chains([3, 4], *drawn(0, 7))
-    plan = net.plan(graphs)
-    assert_near(plan()["h"], by_hand(net.parameters, [3, 4], *drawn(0, 7)))
-
-
 def test_forms_of_what_is_given() -> None:
     net = compiled("cpu", "batched")
     graphs = chains([3, 4], *drawn(0, 7))
@@ -306,18 +226,3 @@ def test_what_else_is_refused() -> None:
         net.record(graphs, vertices=[0])  # type: ignore[call-arg]
     with pytest.raises(PullError, match="pulls 'word', which the batch does not give"):
         net.plan(vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(2)]))
-
-
-@pytest.mark.gpu
-def test_tensors_of_pytorch() -> None:
-    """Its tensors are read by their attributes, as arrays of CuPy are; the twin has stand-ins."""
-    torch = pytest.importorskip("torch")
-    net, count = compiled("cuda", "persistent"), STEPS
-    plan = net.plan(chains([STEPS], *drawn(0, count)), arrays="device")
-    for seed in (1, 2):
-        x, words = drawn(seed, count)
-        found = plan({"x": torch.from_numpy(x).cuda(), "word": words})["h"]
-        assert_near(found, by_hand(net.parameters, [STEPS], x, words))
-    part = torch.zeros(count, WIDTH + 1, device="cuda")[:, 1:]
-    with pytest.raises(PullError, match="a view"):
-        plan({"x": part})

@@ -13,6 +13,7 @@ import pytest
 
 import vertexrt as vrt
 from tests.agreement import by_oracle
+from tests.declared import Declared
 from tests.devices import SHIM_AND_GPU, require
 from tests.runs import cotangents
 from tests.shim_device import put_in_place
@@ -24,12 +25,8 @@ Array = np.ndarray[Any, Any]
 N, PROCESSORS, LENGTHS = 64, 4, (7, 3, 5)
 
 
-class Gated(vrt.VertexFunction):
+class Gated(Declared, state={"h": N}, arity=1, w=(2 * N, N), u=(2 * N, N)):
     """A step of a chain: tanh of one half times a sigmoid of the other."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"h": N}, arity=1)
-        self.w, self.u = vrt.Parameter((2 * N, N)), vrt.Parameter((2 * N, N))
 
     def forward(self) -> None:
         total = self.w @ self.pull("x", shape=(N,)) + self.u @ self.gather(0).h

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.declared import Declared
 from tests.shim.build import available
 from tests.shim_device import put_in_place
 from tests.strategies import CLASSES, WORDS, pulls_for
@@ -26,14 +27,8 @@ ROOT = Path(__file__).resolve().parents[2]
 TREES = ([[], [], [0, 1]], [[], [], [0, 1], [], [2, 3]], [[], [0], [1], [2]])
 
 
-class Small(vrt.VertexFunction):
+class Small(Declared, arity=2, state={"h": 3}, embedding=(WORDS, 3), u=(3, 3), v=(CLASSES, 3)):
     """A recurrence of few ops: what is compiled does not matter here, and takes time."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={"h": 3})
-        self.embedding = vrt.Parameter((WORDS, 3))
-        self.u = vrt.Parameter((3, 3))
-        self.v = vrt.Parameter((CLASSES, 3))
 
     def forward(self) -> None:
         x = vrt.embed(self.embedding, self.pull("word"))
@@ -97,19 +92,6 @@ def test_steps_of_several_threads_come_one_after_the_other() -> None:
         assert np.array_equal(nets[0].parameters[name], value)
 
 
-def test_outputs_are_those_of_their_steps() -> None:
-    net, optimizer = network(), vrt.SGD(0.0)
-    batches = [batch_of(k) for k in (1, 2, 5)]
-    expected = [net(batch)["logits"] for batch in batches]
-
-    def work(k: int) -> None:
-        for _ in range(10):
-            loss = net.step(batches[k], optimizer, outputs=["logits"])
-            assert np.array_equal(loss.outputs["logits"], expected[k])
-
-    in_threads(3, work)
-
-
 def test_threads_go_back_through_passes_of_their_own() -> None:
     net, batches = network(), [batch_of(k) for k in (1, 5)]
     expected = [net.record(batch).backward().parameters for batch in batches]
@@ -121,24 +103,6 @@ def test_threads_go_back_through_passes_of_their_own() -> None:
                 assert np.array_equal(gradient, expected[k][name])
 
     in_threads(2, work)
-
-
-def test_another_thread_may_go_back_whatever_came_between() -> None:
-    """As that of an autograd engine does."""
-    net, batch, other = network(), batch_of(2), batch_of(3)
-    expected = net.record(batch).backward().parameters
-    uses: list[Callable[[], object]] = [
-        lambda: net.record(other),
-        lambda: net(other),
-        lambda: net.record(other).backward(),
-    ]
-    for use in uses:
-        run = net.record(batch)
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(use).result()
-            found = pool.submit(run.backward).result().parameters
-        for name, gradient in found.items():
-            assert np.array_equal(gradient, expected[name])
 
 
 def test_blas_has_its_threads_again_after_networks_in_turn() -> None:
@@ -210,40 +174,6 @@ other.join()
     found = run(HEAD + code).split()
     assert len(found) == 5
     assert len(set(found)) == 1
-
-
-def test_spawned_processes_compile_their_own() -> None:
-    net = network(threads=1)
-    expected = net(batch_of(3))["logits"]
-    code = """
-import multiprocessing
-
-def child(values, pipe):
-    net = network(threads=1)
-    net.parameters.update(values)
-    pipe.send(net(batch_of(3))["logits"])
-
-if __name__ == "__main__":
-    here, there = multiprocessing.Pipe()
-    started = multiprocessing.get_context("spawn").Process(
-        target=child, args=(network(threads=1).parameters, there)
-    )
-    started.start()
-    np.save(sys.argv[1], here.recv())
-    started.join()
-"""
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as name:
-        script, result = Path(name, "script.py"), Path(name, "result.npy")
-        script.write_text(HEAD + code)
-        subprocess.run(
-            [sys.executable, str(script), str(result)],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            check=True,
-            timeout=600,
-        )
-        assert np.array_equal(np.load(result), expected)
 
 
 @pytest.mark.skipif(not available(), reason="no C++ compiler")

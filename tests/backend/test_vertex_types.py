@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests import edge_models as by_edges
 from tests import relation_models as related
 from tests import typed_models as typed
-from tests.agreement import EVERYWHERE, ON_HOST, PERSISTENT, Feature, agree, holds, rows
+from tests.agreement import ON_GPU, ON_HOST, PERSISTENT, Feature, agree, holds, rows
+from tests.declared import Declared
 from tests.runs import Way
 from vertexrt.errors import PullError, TraceError
 from vertexrt.graph import GraphBatch, InputGraph
@@ -24,13 +24,8 @@ from vertexrt.ir.passes import specialise
 N, KINDS = 4, 3
 
 
-class Weighed(vrt.VertexFunction):
+class Weighed(Declared, arity=2, state={"h": N}, kinds=(KINDS, N), w=(N, N), b=(N,)):
     """A tree whose edges to the left and to the right have a kind and a vector each."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={"h": N})
-        self.kinds, self.w = vrt.Parameter((KINDS, N)), vrt.Parameter((N, N))
-        self.b = vrt.Parameter((N,))
 
     def forward(self) -> None:
         total = self.b
@@ -58,12 +53,8 @@ def tree() -> GraphBatch:
     return GraphBatch.from_graphs(graphs)
 
 
-class AllAndOne(vrt.VertexFunction):
+class AllAndOne(Declared, arity=2, state={"h": 1}, w=(1,)):
     """One name of all children and of one: the gradient of what edges carry is the sum of both."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={"h": 1})
-        self.w = vrt.Parameter((1,))
 
     def forward(self) -> None:
         every, first = self.edge("x", relation="children"), self.edge("x", relation=0)
@@ -77,12 +68,8 @@ def twice_a_child() -> GraphBatch:
     return GraphBatch.from_graphs([graph])
 
 
-class Twins(vrt.VertexFunction):
+class Twins(Declared, state={"h": 2}, table=(3, 2), w=(2, 2)):
     """Tells which of its children are in which relation."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"h": 2})
-        self.table, self.w = vrt.Parameter((3, 2)), vrt.Parameter((2, 2))
 
     def forward(self) -> None:
         a, b = (vrt.sum(self.gather_all(name).h) for name in ("a", "b"))
@@ -92,24 +79,22 @@ class Twins(vrt.VertexFunction):
         self.push("loss", vrt.sum(h))
 
 
-def twins() -> GraphBatch:
+def twins(*words: int) -> GraphBatch:
     """Return a graph with two equal vertices, and two with the same children otherwise."""
     edges = {("node", "a", "node"): [(0, 1), (0, 2)], ("node", "b", "node"): [(0, 2), (0, 1)]}
     edges["node", "a", "node"] += [(1, 3), (1, 4), (2, 4)]
     edges["node", "b", "node"] += [(2, 3)]
-    words = {"node": {"word": np.array([1, -1, -1, -1, -1])}}
-    return GraphBatch.from_graphs([InputGraph.from_types({"node": 5}, edges, words)])
+    pulls = {"node": {"word": np.array(words)}}
+    return GraphBatch.from_graphs([InputGraph.from_types({"node": 5}, edges, pulls)])
 
 
-class Dropping(related.Convolved):
+class Dropping(Declared, state={"h": 8}, table=(3, 8)):
     """Drops values per child, by the number of the edge among those of all relations."""
 
     def forward(self) -> None:
-        total = vrt.embed(self.table, self.pull("word")) + self.w0 @ vrt.zeros(related.N)
-        for name in related.RELATIONS:
-            dropped = vrt.random.dropout(self.gather_all(name).h, 0.5)
-            total = total + self.w[name] @ vrt.sum(dropped)
-        h = vrt.tanh(total)
+        h = vrt.embed(self.table, self.pull("word"))
+        for name in ("a", "b"):
+            h = h + vrt.sum(vrt.random.dropout(self.gather_all(name).h, 0.5))
         self.scatter(h=h)
         self.push("h", h)
         self.push("loss", vrt.losses.squared_error(h, 0.1))
@@ -179,12 +164,8 @@ def spelt(word: int) -> GraphBatch:
     return GraphBatch.from_graphs([graph])
 
 
-class Looking(vrt.VertexFunction):
+class Looking(Declared, state={"h": 1}, of_calls=(3, 1), of_owns=(10, 1)):
     """Look up what the edges of two relations have under one name, in tables of two sizes."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"h": 1})
-        self.of_calls, self.of_owns = vrt.Parameter((3, 1)), vrt.Parameter((10, 1))
 
     def forward(self) -> None:
         h = self.pull("x", shape=(1,))
@@ -203,12 +184,8 @@ def looked_up(*kinds: int) -> GraphBatch:
     return GraphBatch.from_graphs([InputGraph.from_types({"v": 3}, edges, pulls, values)])
 
 
-class Summed(vrt.VertexFunction):
+class Summed(Declared, state={"h": N}, kinds=(KINDS, N)):
     """Reads the kinds of all edges to its children."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"h": N})
-        self.kinds = vrt.Parameter((KINDS, N))
 
     def forward(self) -> None:
         of_edges = vrt.embed(self.kinds, self.edge_index("kind", relation="children"))
@@ -229,22 +206,22 @@ def with_parts(whole: GraphBatch) -> list[GraphBatch]:
     return [whole, whole.take([2, 0, 2])]
 
 
-POLICIES = [
-    *(Way("cpu", policy=policy) for policy in ("agenda", "serial", "depth")),
+ALL = [
+    Way("cpu", policy="agenda"),
+    Way("cpu", policy="depth", threads=2),
     Way("cpu", engine="persistent", processors=2, threads=4),
     Way(engine="persistent", processors=2, threads=2),
+    *ON_GPU,
 ]
-ALL = [way for way in EVERYWHERE if way != PERSISTENT]
-ALL += [*POLICIES, Way("cuda", engine="persistent")]
 FEATURES = {
     # A direction does not wait for the other: the last of four words has three letters, then four
     # words and their tags.
     "tagger": Feature(
-        typed.CharTagger, lambda: with_parts(typed.sentences()), ALL, says=("levels: 8",)
+        lambda: typed.CharTagger(tied=True),
+        lambda: with_parts(typed.sentences()),
+        ALL,
+        says=("levels: 8",),
     ),
-    "tied": Feature(lambda: typed.CharTagger(tied=True), typed.sentences, ALL),
-    "up-down": Feature(typed.UpDown, typed.trees, ALL),
-    "summary": Feature(typed.Summarised, typed.chains, ALL),
     "translator": Feature(  # with dropout
         typed.Translator,
         typed.translations,
@@ -253,9 +230,7 @@ FEATURES = {
         ("vertex type decode: reads before of decode, all over of encode",),
     ),
     # One vertex has more children than a tile has indices for in shared memory.
-    "a tile of many children": Feature(typed.WideSum, lambda: typed.wide_sum(150), [EVERYWHERE[5]]),
-    "weighed": Feature(by_edges.WeighedDag, lambda: with_parts(by_edges.weighed()), ALL),
-    "relational": Feature(related.RelationalDag, related.relational, ALL),
+    "a tile of many children": Feature(typed.WideSum, lambda: typed.wide_sum(150), ON_GPU[1:2]),
     "circuit": Feature(
         related.Circuit,
         lambda: with_parts(related.circuits()),
@@ -265,11 +240,13 @@ FEATURES = {
             r"gather_all\(\) field=wire.h relation=1 slot=1 : edge float\[5\]",
         ),
     ),
-    "ticking": Feature(lambda: related.Circuit(related.TickingGate), related.circuits),
-    "dropping": Feature(lambda: model(node=Dropping()), related.relational, judge=Way()),
-    "slots of edges": Feature(Weighed, tree),
+    "ticking": Feature(lambda: related.Circuit(related.TickingGate), related.circuits, ALL[-2:]),
+    "dropping": Feature(
+        lambda: model(node=Dropping()), lambda: twins(0, 1, 2, 0, 1), ALL, judge=Way()
+    ),
+    "slots of edges": Feature(Weighed, tree, ALL[-4:-2]),
     "all and one": Feature(AllAndOne, twice_a_child, ON_HOST),
-    "twins": Feature(lambda: model(node=Twins()), twins, ON_HOST),
+    "twins": Feature(lambda: model(node=Twins()), lambda: twins(1, -1, -1, -1, -1), ON_HOST),
     "64 functions": Feature(links, linked, [Way()]),
     "two vocabularies": Feature(TwoVocabularies, lambda: spelt(4), ON_HOST),
     "two tables": Feature(

@@ -242,4 +242,4 @@ def test_a_network_prints_its_types() -> None:
     assert "UpDown: 3 vertex types" in text
     assert "vertex type phrase: reads 0 of leaf or phrase, 1 of leaf or phrase" in text
     assert "vertex type leaf: reads no vertices" in text
-    assert "reads all over of chain" in format_program(typed.Summarised().trace())
+    assert "all over of encode" in format_program(typed.Translator().trace())
