@@ -17,25 +17,6 @@ from vertexrt.errors import CheckpointError, UsageError
 DEVICES = ["reference", "cpu", pytest.param("shim", marks=shim)]
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_an_average_follows_its_definition_and_is_swapped_in(device: str) -> None:
-    net, optimizer = network(Way(device)), vrt.SGD(0.5)
-    average, expected = vrt.ExponentialMovingAverage(net, 0.8), copied(net)
-    for seed in range(4):
-        net.step(batch(seed), optimizer)
-        average.update()
-        for name, value in net.parameters.items():
-            expected[name] = 0.8 * expected[name] + 0.2 * value
-    own, scores = copied(net), net(batch(9))["h"]
-    with average.in_place():
-        for name, value in net.parameters.items():
-            np.testing.assert_allclose(value, expected[name], rtol=1e-12)
-        assert (net(batch(9))["h"] != scores).any()
-    for name, value in net.parameters.items():
-        np.testing.assert_array_equal(value, own[name])
-    np.testing.assert_array_equal(net(batch(9))["h"], scores)
-
-
 def test_the_networks_own_parameters_come_back_after_an_error() -> None:
     net = network()
     average = vrt.ExponentialMovingAverage(net)

@@ -59,21 +59,6 @@ def test_they_have_the_bits_of_batches_that_are_new(way: Way) -> None:
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("way", WAYS[:-1], ids=str)
-def test_a_new_kind_of_vertex_makes_them_anew(way: Way) -> None:
-    nets = way.compile(Tree()), way.compile(Tree())
-    first = make(1)
-    other = vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children([[]], pulls_for(1, 3))])
-    for net in nets:
-        sgd = vrt.SGD(0.1)
-        for _ in range(3):
-            net.step(first if net is nets[0] else make(1), sgd)
-        net.step(other, sgd)
-        net.step(first if net is nets[0] else make(1), sgd)
-    for name, value in nets[0].parameters.items():
-        np.testing.assert_array_equal(value, nets[1].parameters[name])
-
-
 def calls_of(call: Callable[[], object]) -> int:
     """Count the calls of functions of the package in Python."""
     count = 0

@@ -38,12 +38,11 @@ from benchmarks.papers import (
 )
 from benchmarks.papers.in_turn import Table
 from benchmarks.papers.stacks import Form, Stack, stack_batch, top_vertices
-from benchmarks.papers.training_steps import time_steps
 from benchmarks.papers.weights import held_bytes, loaded_bytes
 from benchmarks.peers import __main__ as peers
 from benchmarks.peers.ours import Ours
 from tests.device_rows import Taken, watch_steps
-from tests.devices import SHIM_AND_GPU, gpu, require, shim
+from tests.devices import gpu, require, shim
 from tests.paper_device import on_paper
 from tests.runs import Way
 from tests.shim_device import put_in_place
@@ -66,7 +65,6 @@ from vertexrt.engine.batched import Run
 from vertexrt.engine.variant import Passes
 from vertexrt.graph import GraphBatch, InputGraph, Rows
 
-ROOT = Path(__file__).resolve().parents[2]
 H, LEAVES, THREADS = 8, 4, 2
 NO_TORCH = "torch is not installed (extra `torch`)"
 
@@ -118,6 +116,8 @@ NO_ROUNDS = IN_TURN.replace("rounds 2", "rounds 0")
 TREE_FC = "--model tree-fc --leaves 2 --hidden 4 --batch-sizes 1,2"
 PEERS = "--device=cpu --threads=1 --hidden=8 --batch-sizes=2,3 --seconds=0.02 --leaves=4 --length=6"
 PEERS += " --trees generated --text generated --peers none"
+WEIGHTS = ("batched, one vertex a task", "batched", "held on chip for a step")
+WEIGHTS += ("persistent, group of 4",)
 OURS, MODELS = (
     ("batched", "persistent"),
     ("character model, GRU 3 x 128", "classifier, GRU 2 x 256"),
@@ -187,7 +187,7 @@ ROWS = {
         papers.main,
         f"{TREE_FC} --parts weights {SLOW} 1",
         "variant",
-        [("batched, one vertex a task",), ("batched",), ("held on chip for a step",)],
+        [(way,) for way in WEIGHTS],
         0,
         only={"batch_size": 2},  # type: ignore[dict-item]
     ),
@@ -673,17 +673,6 @@ def test_a_stack_is_its_cells_one_above_the_other() -> None:
     np.testing.assert_allclose(found["h"][ends], below[:, -1], rtol=1e-12)
 
 
-def test_networks_that_were_trained_unequally_are_compared_from_one_start(tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason=NO_TORCH)
-    form = Form("LSTM", 4)
-    nets = {way: vrt.compile(Stack(form), device="cpu", threads=1, seed=1) for way in "ab"}
-    name, given = "layers.0.cell.weight_hh", nets["b"].parameters
-    given[name] = 2.0 * given[name]
-    table = table_in(tmp_path)
-    time_steps(table, {"batch_size": 2, "hidden": 4}, nets, form, 3)
-    assert max(each["largest_difference"] for each in table.record.checks) < 1e-5
-
-
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=gpu)])
 def test_both_train_alike_without_dropout(device: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
@@ -704,95 +693,6 @@ def test_both_train_alike_without_dropout(device: str, tmp_path: Path) -> None:
 
 
 # Benchmarks that print lines.
-
-
-def test_the_choice_is_compared_with_every_way(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "found.json"
-    words = f"--jobs gru --hidden 4 --batch 1,2 --threads 2 --rounds 1 --out {out}"
-    choosing.main(words.split())
-    shown = capsys.readouterr().out
-    for job in (found := json.loads(out.read_text(encoding="utf-8"))):
-        seconds = job["seconds"]
-        assert len(seconds) > 1
-        assert job["ratio"] == seconds[job["choice"]] / min(seconds.values()) >= 1
-        assert f"{job['job']}: {job['choice']}, {job['ratio']:.3f} times the fastest" in shown
-    close = sum(job["ratio"] <= choosing.CLOSE for job in found)
-    assert shown.endswith(f"within 3% of the fastest: {close} of 2\n")
-
-
-def test_groups_of_processes_are_compared() -> None:
-    pytest.importorskip("torch", reason=NO_TORCH)
-    words = "--device cpu --models tree-lstm --batch 6 --steps 1 --rounds 2 --vocabulary 50"
-    found = subprocess.run(
-        [sys.executable, "-m", "benchmarks.parallel", *words.split()],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert found.returncode == 0, found.stderr
-    assert "same bits after 4 steps of 6 with 1,2 processes" in found.stdout
-    assert len(re.findall(r"2 to 1, (the same|its own) minibatch of [36]:", found.stdout)) == 2
-
-
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
-def test_precisions_have_the_ratio_and_the_error(
-    device: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    require(device)
-    if device == "shim":
-        put_in_place(monkeypatch, processors=2, precision="bf16")
-    words = "--hidden 16 --batch 6 --steps 3 --times 1 --rounds 1 --precisions bf16"
-    precisions.main(["--device", "cuda", *words.split()])
-    lines = capsys.readouterr().out.splitlines()
-    for line, use in zip(lines, ("train   ", "evaluate"), strict=True):
-        assert line.startswith(f"LSTM h 16, batch   6, {use} float32")
-        assert "bf16" in line
-        assert "off by" in line
-
-
-@pytest.mark.parametrize(
-    "device",
-    ["cpu", pytest.param("shim", marks=shim), pytest.param("cuda", marks=gpu)],
-)
-def test_requests_are_printed_every_way(
-    device: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    require(device)
-    if device == "shim":
-        put_in_place(monkeypatch, processors=1)
-    device = "cuda" if device == "shim" else device
-    requests.main(["--device", device, "--hidden", str(H), "--rounds", "1"])
-    text = capsys.readouterr().out
-    ways = ["graphs", "batch", "plan", "plan, last step"]
-    if device == "cuda":
-        ways += ["plan, arrays of the host", "batch, on the device"]
-    for way in ways:
-        assert f"h    {H} {way:25}" in text
-    assert ("us over it" in text) == ("kernel" in text) == (device == "cuda")
-
-
-def test_a_wrong_request_ends_it() -> None:
-    subject = requests.subject_of(vrt.compile(Recurrent(H), device="cpu", threads=1), H)
-    ways = requests.ways_of(subject)
-    requests.check(subject, ways)
-    ways["wrong"] = lambda k: ways["plan"](k) + np.float32(1e-3)
-    with pytest.raises(AssertionError, match="wrong: off by"):
-        requests.check(subject, ways)
-
-
-def test_a_job_says_how_many_launches_there_were(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(stress, "KINDS", 1)
-    assert stress.main(["--device", "cpu", "--jobs", "alone", "--launches", "1"]) == 0
-    first, last = capsys.readouterr().out.splitlines()
-    assert first == f"alone: {stress.JOBS['alone'].what}"
-    assert "56 launches" in last
-    assert "0 wrong" in last
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=gpu)])
@@ -837,3 +737,48 @@ def test_dynet_computes_what_the_reference_does() -> None:
     record = Results("peers", (), {})
     compare(record, {"ours": ours, "dynet": peer(drawn)}, batch, "trees")
     assert record.checks[0]["largest_difference"] > 0.0  # of another precision
+
+
+ONE = "--device cuda --hidden 8 --rounds 1"
+PRINTED: dict[Callable[[Sequence[str]], object], tuple[str, str]] = {
+    requests.main: (
+        ONE,
+        r"h    8 plan, last step  [\s\S]*batch, on the device[\s\S]*kernel[\s\S]*us over it",
+    ),
+    precisions.main: (
+        f"{ONE} --batch 6 --steps 3 --times 1 --precisions bf16",
+        r"LSTM h 8, batch   6, train    float32.*bf16.*off by[\s\S]*evaluate float32.*off by",
+    ),
+    choosing.main: (
+        "--jobs gru --hidden 4 --batch 1 --threads 2 --rounds 1 --out OUT",
+        r": [\s\S]*, \d\.\d{3} times the fastest[\s\S]*within 3% of the fastest: [01] of 1\n$",
+    ),
+    stress.main: ("--device cpu --jobs alone --launches 1", f"^alone: {stress.JOBS['alone'].what}"),
+}
+
+
+@shim
+@pytest.mark.parametrize("call", PRINTED, ids=lambda call: call.__module__)
+def test_lines_are_printed(
+    call: Callable[[Sequence[str]], object],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Of benchmarks that keep no record; a GPU has its stand-in."""
+    words, printed = PRINTED[call]
+    precision = "bf16" if call is precisions.main else "float32"
+    put_in_place(monkeypatch, processors=2, precision=precision)
+    monkeypatch.setattr(stress, "KINDS", 1)
+    call(words.replace("OUT", str(tmp_path / "out")).split())
+    shown = capsys.readouterr().out
+    assert re.search(printed, shown), shown
+
+
+def test_a_wrong_request_ends_it() -> None:
+    subject = requests.subject_of(vrt.compile(Recurrent(H), device="cpu", threads=1), H)
+    ways = requests.ways_of(subject)
+    requests.check(subject, ways)
+    ways["wrong"] = lambda k: ways["plan"](k) + np.float32(1e-3)
+    with pytest.raises(AssertionError, match="wrong: off by"):
+        requests.check(subject, ways)

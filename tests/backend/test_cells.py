@@ -131,20 +131,3 @@ def test_chains_follow_their_equations(name: str) -> None:
 @pytest.mark.parametrize("name", CHAINS)
 def test_gradients_of_cells_are_central_differences(name: str) -> None:
     assert_output_gradients(Way().compile(Chain(name)), chain())
-
-
-@pytest.mark.parametrize("name", ["rnn", "lstm", "gru"])
-def test_pytorch_has_the_same_cells(name: str) -> None:
-    """A `state_dict` of PyTorch's cell gives PyTorch's numbers."""
-    torch = pytest.importorskip("torch", reason="torch is not installed (extra `torch`)")
-    kinds = {"rnn": torch.nn.RNNCell, "lstm": torch.nn.LSTMCell, "gru": torch.nn.GRUCell}
-    theirs = kinds[name](INPUT, H).double()
-    batch = chain()
-    net = vrt.compile(Chain(name), device="cpu", dtype="float64")
-    net.parameters.update({f"cell.{k}": v.numpy() for k, v in theirs.state_dict().items()})
-    state, want = None, []
-    for x in torch.tensor(np.asarray(batch.pulls["x"])):
-        state = theirs(x[None], state)
-        h = state[0] if name == "lstm" else state
-        want.append(h.detach().numpy().reshape(-1))
-    np.testing.assert_allclose(net(batch)["h"], want, rtol=0, atol=1e-12)

@@ -7,7 +7,7 @@ import pytest
 
 import vertexrt as vrt
 from tests.backend.test_on_device import assert_near
-from tests.lstm_by_hand import WAYS, Lstm, by_hand, chains, compiled, drawn
+from tests.lstm_chains import WAYS, Lstm, chains, compiled, drawn, exact
 from vertexrt.errors import UsageError
 
 
@@ -15,7 +15,7 @@ from vertexrt.errors import UsageError
 def test_results_of_chosen_vertices(device: str, engine: str, threads: int) -> None:
     net, lengths = compiled(device, engine, threads), [3, 1, 9, 5]
     graphs = chains(lengths, *drawn(0, 18))
-    wanted = by_hand(net.parameters, lengths, *drawn(0, 18))
+    wanted = exact(net.parameters, lengths, *drawn(0, 18))
     several = [graphs.roots, [17, 0, 5, 5], np.arange(17, -1, -1), [], list(range(0, 18, 2))]
     for vertices in several:
         rows = wanted[np.asarray(vertices, np.int64)]
@@ -44,7 +44,7 @@ def test_a_step_keeps_pushes_of_chosen_vertices(device: str, engine: str, thread
     net, lengths = compiled(device, engine, threads, LstmToSumUp), [3, 1, 9, 5]
     graphs = chains(lengths, *drawn(0, 18))
     for vertices in (graphs.roots, [17, 0, 5, 5], None, []):
-        wanted = by_hand(net.parameters, lengths, *drawn(0, 18))
+        wanted = exact(net.parameters, lengths, *drawn(0, 18))
         rows = wanted if vertices is None else wanted[np.asarray(vertices, np.int64)]
         loss = net.step(graphs, vrt.SGD(0.1), outputs=["sum", "h"], vertices=vertices)
         assert_near(loss.outputs["h"], rows, "h")

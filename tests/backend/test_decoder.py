@@ -9,7 +9,7 @@ import pytest
 
 import vertexrt as vrt
 from tests.declared import Declared
-from tests.lstm_by_hand import WAYS, compiled
+from tests.lstm_chains import WAYS, compiled
 from vertexrt.errors import GraphError, UsageError
 
 WORDS, SLOTS, HIDDEN, LENGTH = 9, 3, 8, 12

@@ -69,23 +69,6 @@ def test_facts_are_those_of_graphs_wherever_they_lie(name: str) -> None:
             np.testing.assert_array_equal(found, expected[table])
 
 
-def test_other_graphs_and_other_pulls_have_other_sums() -> None:
-    def sums(children: list[list[int]], words: list[int]) -> tuple[int, int]:
-        graph = vrt.InputGraph.from_children(children, {"word": words, "label": [0] * len(words)})
-        function, _ = _catalogue("tree-lstm")
-        facts, _ = model_of(function).facts_of(USE, vrt.GraphBatch.from_graphs([graph]))
-        return int(facts.digests.structure[0, 0]), int(facts.digests.numbers[0, 0])
-
-    tree, words = [[], [], [0, 1]], [1, 2, -1]
-    first = sums(tree, words)
-    seen = {first[0], sums([[], [], [1, 0]], words)[0], sums([[], [0], [1]], words)[0]}
-    seen.add(sums([[], [], [0]], words)[0])
-    assert len(seen) == 4
-    others = sums(tree, [2, 1, -1]), sums(tree, [1, 2, 0])
-    assert others[0][0] == first[0] != others[1][0], "who pulls is a part of the structure"
-    assert len({first[1], others[0][1], others[1][1]}) == 3
-
-
 def test_a_process_copies_its_own_graphs_alone() -> None:
     function, pool = _catalogue("tree-lstm")
     whole = pool.take(np.arange(12))
@@ -203,21 +186,6 @@ def test_a_process_may_look_at_what_it_trains_on(
     for found in together(2, work):
         assert isinstance(found, dict), found
         assert all(np.array_equal(found[name], one[name]) for name in one)
-
-
-def test_a_process_may_have_made_the_batch_itself() -> None:
-    """The same graphs are the same batch, wherever they lie."""
-
-    def work(communicator: ThreadCommunicator) -> float:
-        net = vrt.compile(Rows(), device="reference", seed=0)
-        batch = rows().take([2, 3, 5])
-        if communicator.rank == 1:
-            batch = vrt.GraphBatch.from_graphs(list(batch))
-        return float(net.step(batch, vrt.SGD(0.1), group=ProcessGroup(communicator, 2)))
-
-    one, other = together(2, work)
-    assert isinstance(one, float), one
-    assert one == other
 
 
 def test_costs_are_by_true_levels() -> None:

@@ -153,12 +153,3 @@ def test_a_state_is_loaded_whole_or_not_at_all(net: vrt.Network) -> None:
     assert net.state()["random"] == random
     net.load_state(state)
     np.testing.assert_equal(net.state(), state)
-
-
-def test_names_of_other_libraries_say_what_to_write(net: vrt.Network) -> None:
-    for name, text in (("forward", r"net\(batch\)"), ("state_dict", r"net\.state\(\)")):
-        assert not hasattr(net, name)
-        with pytest.raises(UsageError, match=rf"there is no net\.{name}; .*; write {text}"):
-            getattr(net, name)
-    with pytest.raises(AttributeError, match="Nearest: 'parameters'"):
-        net.parameter  # type: ignore[attr-defined]  # noqa: B018

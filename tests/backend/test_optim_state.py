@@ -69,24 +69,6 @@ def test_a_state_fits_any_layout_of_its_parameters(name: str) -> None:
         np.testing.assert_array_equal(other.value(key), store.value(key))
 
 
-@every_optimizer
-def test_loading_into_a_running_optimizer_keeps_its_arrays(name: str) -> None:
-    optimizer, store = OPTIMIZERS[name](), make_store("float64")
-    run(optimizer, store, 0, 2)
-    saved = {key: array.copy() for key, array in optimizer.state().items()}
-    values = store.values.copy()
-    run(optimizer, store, 2)
-    after = store.values.copy()
-    live = optimizer.state()
-    optimizer.load_state(saved)
-    for key, array in optimizer.state().items():
-        np.testing.assert_array_equal(array, saved[key])
-        assert key == "steps" or np.shares_memory(array, live[key])
-    store.values[...] = values
-    run(optimizer, store, 2)
-    np.testing.assert_array_equal(store.values, after)
-
-
 def test_an_optimizer_with_moments_belongs_to_one_network() -> None:
     optimizer = Adam()
     run(optimizer, make_store("float32"), 0, 1)
@@ -120,24 +102,6 @@ def test_states_that_do_not_fit_are_refused() -> None:
         adam, {**state, "v/b": np.zeros(2)}
     )
     assert adam.steps == 2
-
-
-@every_optimizer
-def test_a_network_without_trained_parameters_has_a_state_too(name: str) -> None:
-    optimizer, store = OPTIMIZERS[name](), make_store("float32", {})
-    run(optimizer, store, 0, 2)
-    fresh = OPTIMIZERS[name]()
-    fresh.load_state(optimizer.state())
-    run(fresh, make_store("float32", {}), 2, 3)
-    assert fresh.steps == 3
-    assert fresh.state().keys() == {"steps"}
-
-
-def test_a_count_without_moments_is_refused_at_the_first_update() -> None:
-    adam, store = Adam(), make_store("float32")
-    adam.load_state({"steps": np.array(3)})
-    with pytest.raises(CheckpointError, match="the state holds no 'm/b'"):
-        run(adam, store, 0, 1)
 
 
 def test_a_state_of_another_network_is_refused_at_the_first_update() -> None:

@@ -1,13 +1,13 @@
 """What an ablation turns off is off, and results stay: launch by launch, an instruction a step."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import vertexrt as vrt
 from tests.agreement import agree
-from tests.devices import SHIM_AND_GPU, shim
+from tests.devices import SHIM_AND_GPU
 from tests.functions import FUNCTIONS
 from tests.runs import OFF, Way, assert_same, train
 from tests.strategies import with_pulls
@@ -93,48 +93,3 @@ def test_a_device_refuses_what_it_has_no_other_form_of() -> None:
             vrt.compile(function(), device="cpu", passes=passes)
     with pytest.raises(UsageError, match=r"on a GPU; .* the only form there; leave"):
         vrt.compile(function(), device="cuda", passes=Passes(loop=False))
-
-
-class Labelled(vrt.VertexFunction):
-    """A chain whose vertices have a loss where they have a label."""
-
-    def __init__(self, loss: str) -> None:
-        super().__init__(arity=1, state={"h": 3})
-        self.w, self.loss = vrt.Parameter((3, 3)), loss
-
-    def forward(self) -> None:
-        h = vrt.tanh(self.w @ self.gather(0).h + self.pull("x", shape=(3,)))
-        self.scatter(h=h)
-        y = self.pull_index("y")
-        losses = {
-            "nll": lambda: vrt.losses.cross_entropy(h, y),
-            "smoothed": lambda: vrt.losses.cross_entropy(h, y, label_smoothing=0.1),
-            "margin": lambda: vrt.losses.multi_margin_loss(h, y),
-            "masked": lambda: vrt.where(y >= 0, vrt.losses.squared_error(h, 0.5), 0.0),
-        }
-        self.push("loss", losses[self.loss]())
-
-
-SWITCHES = [f.name for f in fields(Passes) if f.type == "bool" and f.name not in ("hold", "cuts")]
-
-
-ON_HOST = [Way(), Way("cpu"), Way("cpu", engine="persistent", processors=2)]
-ON_SHIM = [Way("shim"), Way("shim", engine="persistent", processors=2)]
-
-
-@pytest.mark.parametrize("loss", ["nll", "smoothed", "margin", "masked"])
-@pytest.mark.parametrize(
-    ("way", "off"),
-    [
-        *[(way, off) for way in ON_HOST for off in ("", *SWITCHES)],
-        *[pytest.param(way, off, marks=shim) for way in ON_SHIM for off in ("", "specialise")],
-    ],
-)
-def test_vertices_with_a_label_are_counted(way: Way, loss: str, off: str) -> None:
-    """Issue 52: those without one were, too, under some losses and without `specialise`."""
-    way = replace(way, passes=replace(Passes(), **{off: False}) if off else Passes())
-    pulls = {"x": np.ones((5, 3)), "y": np.array([0, -1, -1, 1, -1])}
-    batch = GraphBatch.from_graphs([InputGraph.chain(5, pulls)] * 2)
-    net = vrt.Network(way.executor(Labelled(loss)), 1, "mean_vertices")
-    total = net(batch)["loss"].sum()
-    assert float(net.step(batch, vrt.SGD(0.0))) == pytest.approx(total / 4, rel=1e-9)

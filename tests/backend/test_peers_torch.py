@@ -23,10 +23,9 @@ from benchmarks.peers import (  # noqa: E402
     tree_lstm_manual,
 )
 from benchmarks.peers.__main__ import main  # noqa: E402
-from benchmarks.peers.complete import build_complete  # noqa: E402
 from benchmarks.peers.ours import Ours  # noqa: E402
 from benchmarks.peers.recursive import recursive  # noqa: E402
-from benchmarks.peers.torch_peer import Peer, pack_floats, unpack_floats  # noqa: E402
+from benchmarks.peers.torch_peer import Peer  # noqa: E402
 from vertexrt.bench.measure import compare, difference  # noqa: E402
 from vertexrt.bench.record import Results, read  # noqa: E402
 
@@ -155,14 +154,6 @@ def test_tree_lstm_agrees_with_autograd(device: str, dtype: str, ragged: bool) -
         assert difference(got, want) <= TOLERANCE[dtype], name
 
 
-def test_words_and_targets_of_complete_trees_need_no_schedule() -> None:
-    batch = complete_trees(8, 3)
-    levels = build_complete(batch)
-    words, targets = tree_fc_graph.words_and_targets(batch)
-    assert words.tolist() == levels.word.tolist()
-    assert targets.tolist() == levels.target.tolist()
-
-
 @gpu
 def test_a_cuda_graph_computes_what_the_peer_does() -> None:
     require("cuda")
@@ -195,14 +186,6 @@ def test_levels_refuse_what_is_no_binary_tree(
     trees = GraphBatch(np.array([0, len(word)], np.int32), arrays[0], arrays[1], pulls)
     with pytest.raises(ValueError, match=text):
         build_levels(trees)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("count", [1, 2, 5])
-def test_floats_travel_as_words(dtype: str, count: int) -> None:
-    values = np.random.default_rng(0).normal(size=count).astype(dtype)
-    words = torch.from_numpy(pack_floats(values))
-    np.testing.assert_array_equal(unpack_floats(words, getattr(torch, dtype), count), values)
 
 
 def test_all_suites_run_beside_pytorch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

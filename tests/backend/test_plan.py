@@ -1,7 +1,6 @@
 """Plans: a batch that is prepared once and evaluated with other pulls, on every device and engine.
 
-The judge of values is an LSTM written by hand in NumPy, float64; elsewhere it is `forward` of the
-batch that has the same pulls, on the reference.
+The judge of values is the oracle.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import vertexrt as vrt
 from tests.backend.test_on_device import SIZE, Lent, Node, assert_near, batch, host, lend
 from tests.declared import Declared
 from tests.devices import SHIM_AND_GPU, shim
-from tests.lstm_by_hand import HIDDEN, STEPS, WAYS, WIDTH, by_hand, chains, compiled, drawn
+from tests.lstm_chains import HIDDEN, STEPS, WAYS, WIDTH, chains, compiled, drawn, exact
 from tests.planned import other_numbers, tables_of
 from tests.runs import Way
 from tests.watched_device import break_counter, mend, watch
@@ -39,7 +38,7 @@ def test_an_lstm_by_hand(device: str, engine: str, threads: int, lengths: list[i
     ]
     for seed in range(3):
         x, words = drawn(seed, count)
-        wanted = by_hand(net.parameters, lengths, x, words)
+        wanted = exact(net.parameters, lengths, x, words)
         for plan, chosen in plans:
             found = plan({"x": x, "word": words} if seed else None)
             rows = wanted if chosen is None else wanted[np.asarray(chosen)]
@@ -56,8 +55,8 @@ def test_an_lstm_by_hand(device: str, engine: str, threads: int, lengths: list[i
             net.parameters["u"] = 1.5 * net.parameters["u"]
     x, words = drawn(0, count)  # what is left out is as it was planned
     given, _ = drawn(5, count)
-    assert_near(plans[0][0]({"x": given})["h"], by_hand(net.parameters, lengths, given, words))
-    assert_near(plans[0][0]()["h"], by_hand(net.parameters, lengths, x, words))
+    assert_near(plans[0][0]({"x": given})["h"], exact(net.parameters, lengths, given, words))
+    assert_near(plans[0][0]()["h"], exact(net.parameters, lengths, x, words))
 
 
 class Noisy(Declared, arity=1, state={"h": SIZE}, w=(SIZE, SIZE)):
@@ -94,19 +93,19 @@ def test_arrays_of_a_device(device: str, engine: str) -> None:
     net, graphs = compiled(device, engine), chains([6, 2], *drawn(0, 8))
     there = lend(device, drawn(1, 8)[0])
     words = drawn(0, 8)[1]
-    wanted = by_hand(net.parameters, [6, 2], drawn(1, 8)[0], words)
+    wanted = exact(net.parameters, [6, 2], drawn(1, 8)[0], words)
     lent = graphs.with_pulls({"x": there})
     plans = [net.plan(graphs, arrays="device"), net.plan(lent, arrays="device"), net.plan(lent)]
     for plan in plans:
         for _ in range(2):
             assert_near(plan({"x": there})["h"], wanted)
             zeros = np.zeros((8, WIDTH), np.float32)
-            expected = by_hand(net.parameters, [6, 2], zeros, words)
+            expected = exact(net.parameters, [6, 2], zeros, words)
             assert_near(plan({"x": zeros})["h"], expected)
     assert_near(plans[1]()["h"], wanted)
     made = [plans[0]({"x": drawn(k, 8)[0]})["h"] for k in range(70)]  # none is waited for
     for k in (0, 3, 69):
-        assert_near(made[k], by_hand(net.parameters, [6, 2], drawn(k, 8)[0], words))
+        assert_near(made[k], exact(net.parameters, [6, 2], drawn(k, 8)[0], words))
 
 
 @pytest.mark.parametrize("device", SHIM_AND_GPU)
@@ -170,7 +169,7 @@ def test_forms_of_what_is_given() -> None:
     assert plan.pulls == {"x": (7, WIDTH), "word": (7,)}
     assert repr(plan) == "Plan(Lstm on cpu; pulls: word [7], x [7, 5]; outputs: h, sum)"
     x, words = drawn(1, 7)
-    wanted = by_hand(net.parameters, [3, 4], x, words)
+    wanted = exact(net.parameters, [3, 4], x, words)
     forms: list[Any] = [x, x.tolist(), x.astype(np.float64), np.asfortranarray(x)]
     for form in forms:
         for numbers in (words, np.array(words, np.int64), np.array(words, np.uint8)):

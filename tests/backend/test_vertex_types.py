@@ -14,7 +14,7 @@ import pytest
 import vertexrt as vrt
 from tests import relation_models as related
 from tests import typed_models as typed
-from tests.agreement import ON_GPU, ON_HOST, PERSISTENT, Feature, agree, holds, rows
+from tests.agreement import ON_GPU, ON_HOST, Feature, agree, holds, rows
 from tests.declared import Declared
 from tests.runs import Way
 from vertexrt.errors import PullError, TraceError
@@ -68,23 +68,12 @@ def twice_a_child() -> GraphBatch:
     return GraphBatch.from_graphs([graph])
 
 
-class Twins(Declared, state={"h": 2}, table=(3, 2), w=(2, 2)):
-    """Tells which of its children are in which relation."""
-
-    def forward(self) -> None:
-        a, b = (vrt.sum(self.gather_all(name).h) for name in ("a", "b"))
-        h = self.w @ vrt.embed(self.table, self.pull("word")) + vrt.tanh(a) - vrt.sigmoid(b)
-        self.scatter(h=h)
-        self.push("h", h)
-        self.push("loss", vrt.sum(h))
-
-
-def twins(*words: int) -> GraphBatch:
+def twins() -> GraphBatch:
     """Return a graph with two equal vertices, and two with the same children otherwise."""
     edges = {("node", "a", "node"): [(0, 1), (0, 2)], ("node", "b", "node"): [(0, 2), (0, 1)]}
     edges["node", "a", "node"] += [(1, 3), (1, 4), (2, 4)]
     edges["node", "b", "node"] += [(2, 3)]
-    pulls = {"node": {"word": np.array(words)}}
+    pulls = {"node": {"word": np.array([0, 1, 2, 0, 1])}}
     return GraphBatch.from_graphs([InputGraph.from_types({"node": 5}, edges, pulls)])
 
 
@@ -241,12 +230,9 @@ FEATURES = {
         ),
     ),
     "ticking": Feature(lambda: related.Circuit(related.TickingGate), related.circuits, ALL[-2:]),
-    "dropping": Feature(
-        lambda: model(node=Dropping()), lambda: twins(0, 1, 2, 0, 1), ALL, judge=Way()
-    ),
+    "dropping": Feature(lambda: model(node=Dropping()), twins, ALL, judge=Way()),
     "slots of edges": Feature(Weighed, tree, ALL[-4:-2]),
     "all and one": Feature(AllAndOne, twice_a_child, ON_HOST),
-    "twins": Feature(lambda: model(node=Twins()), lambda: twins(1, -1, -1, -1, -1), ON_HOST),
     "64 functions": Feature(links, linked, [Way()]),
     "two vocabularies": Feature(TwoVocabularies, lambda: spelt(4), ON_HOST),
     "two tables": Feature(
@@ -358,23 +344,10 @@ def test_mistakes(traced: Any, text: str) -> None:
         _traced(traced)
 
 
-def test_a_timeline_has_instructions_of_relations() -> None:
-    net, batch = PERSISTENT.compile(related.Circuit()), related.circuits()
-    with net.trace() as timeline:
-        net(batch)
-    assert any(event["name"].startswith("path") for event in timeline.events())
-
-
 def test_json_lines_carry_relations(tmp_path: Path) -> None:
     file = tmp_path / "circuits.jsonl"
     vrt.data.write_jsonl(file, related.circuits())
     agree(related.Circuit, vrt.data.read_jsonl(file, dtype="float64").batch, Way("cpu"))
-
-
-def test_a_shared_parameter_has_one_name() -> None:
-    names = set(typed.CharTagger(tied=True).parameters())
-    assert {"left.w", "left.u", "left.b", "right.b"} <= names
-    assert not {"right.w", "right.u"} & names
 
 
 def test_a_batch_without_edges_has_no_values_of_them() -> None:

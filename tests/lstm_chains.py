@@ -1,4 +1,4 @@
-"""An LSTM over chains, as a vertex function and written by hand in NumPy, float64."""
+"""An LSTM over chains, as the oracle evaluates it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.agreement import by_oracle
 from tests.declared import Declared
 from tests.devices import gpu, require, shim
 from tests.runs import Way
@@ -44,22 +45,11 @@ class Lstm(
         self.push("sum", vrt.sum(h))
 
 
-def by_hand(
-    values: dict[str, Any], lengths: list[int], x: np.ndarray[Any, Any], words: list[int]
+def exact(
+    values: Any, lengths: list[int], x: np.ndarray[Any, Any], words: list[int]
 ) -> np.ndarray[Any, Any]:
-    """Evaluate the LSTM over sequences in a row; a word of -1 adds nothing."""
-    table, w, u = (np.asarray(values[name], np.float64) for name in ("table", "w", "u"))
-    found, at = [], 0
-    for length in lengths:
-        c, h = np.zeros(HIDDEN), np.zeros(HIDDEN)
-        for t in range(at, at + length):
-            z = x[t].astype(np.float64) + (table[words[t]] if words[t] >= 0 else 0.0)
-            i, f, o, g = np.split(w @ z + u @ h, 4)
-            c = np.tanh(g) / (1 + np.exp(-i)) + c / (1 + np.exp(-f))
-            h = np.tanh(c) / (1 + np.exp(-o))
-            found.append(h)
-        at += length
-    return np.array(found)
+    """Return the states over sequences in a row, by the oracle; a word of -1 adds nothing."""
+    return by_oracle(Lstm(), chains(lengths, x, words), dict(values))[0].outputs["h"]
 
 
 def chains(lengths: list[int], x: np.ndarray[Any, Any], words: list[int]) -> vrt.GraphBatch:
