@@ -9,7 +9,10 @@ import vertexrt as vrt
 
 
 class Declared(vrt.VertexFunction):
-    """`class F(Declared, arity=2, state={"h": 4}, w=(4, 4))` has a parameter `w`."""
+    """`class F(Declared, arity=2, state={"h": 4}, w=(4, 4))` has a parameter `w`.
+
+    `F("w")` has it frozen.
+    """
 
     declared: tuple[int | None, Mapping[str, int], dict[str, Any]]
 
@@ -19,8 +22,8 @@ class Declared(vrt.VertexFunction):
         if state is not None:
             cls.declared = arity, state, shapes
 
-    def __init__(self, **more: Any) -> None:
+    def __init__(self, *frozen: str, **more: Any) -> None:
         arity, state, shapes = self.declared
         super().__init__(arity=arity, state=state, **more)
         for name, shape in shapes.items():
-            setattr(self, name, vrt.Parameter(shape))
+            setattr(self, name, vrt.Parameter(shape, trainable=name not in frozen))

@@ -10,7 +10,7 @@ import pytest
 import vertexrt as vrt
 from tests.agreement import by_oracle
 from tests.declared import Declared
-from tests.devices import gpu, require, shim
+from tests.devices import gpu, shim
 from tests.runs import Way
 
 STEPS, WIDTH, HIDDEN = 9, 5, 4
@@ -68,7 +68,6 @@ def drawn(seed: int, count: int) -> tuple[np.ndarray[Any, Any], list[int]]:
 
 
 def compiled(device: str, engine: str, threads: int = 1, function: Any = Lstm) -> vrt.Network:
-    require(device)
     processors = (threads if device in ("cpu", "reference") else 4) if engine != "batched" else None
     way = Way(device, "float32", engine=engine, processors=processors, threads=threads)
     return way.compile(function())

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import expit
 
 Params = Mapping[str, Any]
-Step = Callable[[Params, Any, Sequence[Any]], list[Any]]
+Step = Callable[..., list[Any]]
 
 
 class Evaluated(NamedTuple):
@@ -39,40 +39,63 @@ def classified(logits: Sequence[Any], labels: Sequence[int]) -> Evaluated:
     return Evaluated(list(logits), sum(cross_entropy(y, label) for y, label in pairs))
 
 
-# Cells: from x and the state before (h first) to the state after.
+# Cells: from x and the state before (h first) to the state after. A form is what `nn` calls so.
 
 
-def rnn(p: Params, x: Any, state: Sequence[Any]) -> list[Any]:
-    total = p["weight_ih"] @ x + p["bias_ih"] + p["weight_hh"] @ state[0] + p["bias_hh"]
-    return [np.tanh(total)]
+def both(p: Params, x: Any, h: Any) -> tuple[Any, Any]:
+    """Return the products of the input and of the state."""
+    weight = p["weight_hh"]
+    if weight.ndim == 3:  # of heads: blocks of each gate on the diagonal
+        heads, each = weight.shape[0], weight.shape[2]
+        blocks, weight = weight, np.zeros((4 * heads * each, heads * each))
+        for head, gate in product(range(heads), range(4)):
+            at = slice(head * each, (head + 1) * each)
+            rows = blocks[head, gate * each : (gate + 1) * each]
+            weight[gate * heads * each :][at, at] = rows
+    return p["weight_ih"] @ x + p.get("bias_ih", 0.0), weight @ h + p.get("bias_hh", 0.0)
 
 
-def gru(p: Params, x: Any, state: Sequence[Any]) -> list[Any]:
-    x_r, x_z, x_n = cut(p["weight_ih"] @ x + p["bias_ih"], 3)
-    h_r, h_z, h_n = cut(p["weight_hh"] @ state[0] + p["bias_hh"], 3)
-    z = expit(x_z + h_z)
-    return [(1 - z) * np.tanh(x_n + expit(x_r + h_r) * h_n) + z * state[0]]
+def rnn(p: Params, x: Any, state: Sequence[Any], form: str = "") -> list[Any]:
+    total = sum(both(p, x, state[0]))
+    return [np.maximum(total, 0.0) if form == "relu" else np.tanh(total)]
 
 
-def lstm(p: Params, x: Any, state: Sequence[Any]) -> list[Any]:
+def gru(p: Params, x: Any, state: Sequence[Any], form: str = "") -> list[Any]:
+    (h,), n = state, len(state[0])
+    given, before = both(p, x, h)
+    r, z = cut(expit(given[: 2 * n] + before[: 2 * n]), 2)
+    new = p["weight_hn"] @ (r * h) + p["bias_hn"] if form == "before" else r * before[2 * n :]
+    return [(1 - z) * np.tanh(given[2 * n :] + new) + z * h]
+
+
+def lstm(p: Params, x: Any, state: Sequence[Any], form: str = "") -> list[Any]:
     h, c = state
-    total = p["weight_ih"] @ x + p["bias_ih"] + p["weight_hh"] @ h + p["bias_hh"]
-    i, f, g, o = cut(total, 4)
+    given, before = both(p, x, h)
+    if form == "norm":
+        given, before = normed(p, "norm_ih", given), normed(p, "norm_hh", before)
+    i, f, g, o = cut(given + before, 4)
+    if form:
+        i, f = i + p["weight_ci"] * c, f + p["weight_cf"] * c
     c = expit(f) * c + expit(i) * np.tanh(g)
-    return [expit(o) * np.tanh(c), c]
+    o = o + p["weight_co"] * c if form else o
+    return [expit(o) * np.tanh(normed(p, "norm_c", c) if form == "norm" else c), c]
 
 
-def slstm(p: Params, x: Any, state: Sequence[Any]) -> list[Any]:
+def normed(p: Params, name: str, x: Any) -> Any:
+    return (x - x.mean()) / np.sqrt(x.var() + 1e-5) * p[f"{name}.weight"] + p[f"{name}.bias"]
+
+
+def slstm(p: Params, x: Any, state: Sequence[Any], form: str = "") -> list[Any]:
     h, c, n, m = state
-    total = p["weight_ih"] @ x + p["bias_ih"] + p["weight_hh"] @ h + p["bias_hh"]
-    i, f, z, o = cut(total, 4)
-    top = np.maximum(f + m, i)
-    keep, take = np.exp(f + m - top), np.exp(i - top)
+    i, f, z, o = cut(sum(both(p, x, h)), 4)
+    f = (-np.logaddexp(0.0, -f) if form == "sigmoid" else f) + m
+    top = np.maximum(f, i)
+    keep, take = np.exp(f - top), np.exp(i - top)
     c, n = keep * c + take * np.tanh(z), keep * n + take
     return [expit(o) * c / n, c, n, top]
 
 
-STATES = {rnn: 1, gru: 1, lstm: 2, slstm: 4}
+FIELDS = {rnn: "h", gru: "h", lstm: "hc", slstm: "hcnm"}
 
 
 def along(
@@ -80,7 +103,7 @@ def along(
 ) -> list[list[Any]]:
     """Return the state after each input of a sequence."""
     zero = np.zeros(p["weight_hh"].shape[1])
-    state = [zero] * STATES[step] if start is None else list(start)
+    state = [zero] * len(FIELDS[step]) if start is None else list(start)
     found = []
     for x in inputs:
         state = step(p, x, state)

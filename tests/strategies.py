@@ -145,6 +145,19 @@ def graph_batches(
     return GraphBatch.from_graphs(graphs)
 
 
+def one_graph(
+    children: ChildLists, pulls: Mapping[str, Any] | None = None, *edge_pulls: Any, **edges: Any
+) -> GraphBatch:
+    """Make a batch of one graph, see `InputGraph.from_children`."""
+    graph = InputGraph.from_children(children, pulls or {}, *edge_pulls, **edges)
+    return GraphBatch.from_graphs([graph])
+
+
+def one_chain(length: int, pulls: Mapping[str, Any] | None = None) -> GraphBatch:
+    """Make a batch of one chain."""
+    return GraphBatch.from_graphs([InputGraph.chain(length, pulls or {})])
+
+
 def pulls_for(size: int, seed: int) -> dict[str, Any]:
     """Draw every pull that the vertex functions of tests/functions.py know, some of it absent.
 

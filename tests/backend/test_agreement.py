@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 import vertexrt as vrt
 from tests.agreement import agree, compare, ways
-from tests.devices import require
-from tests.functions import FUNCTIONS, MARK, E, LSTMChain
+from tests.functions import FUNCTIONS, LSTMChain
 from tests.runs import (
     PLAIN,
     TOLERANCE,
@@ -81,7 +80,6 @@ ROWS = {  # names -> ways in which they run
 @settings(max_examples=4, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_every_way_agrees(name: str, way: Way, data: st.DataObject) -> None:
-    require(way.device)
     batch = data.draw(full_batches(ALL[name][1], max_vertices=9, max_graphs=3))
     if way.device == "cpu":
         way = replace(way, policy=data.draw(st.sampled_from(POLICIES)))
@@ -150,37 +148,6 @@ def test_reductions_of_the_loss() -> None:
     assert losses["mean_graphs"] == pytest.approx(losses["sum"] / 3)
     assert losses["mean_vertices"] == pytest.approx(losses["sum"] / 6)
     np.testing.assert_allclose(gradients["mean_vertices"], gradients["sum"] / 6, rtol=1e-12)
-
-
-LAST = np.array([2, 3, 7, 2, -1, -1], np.int32)  # of each word: two share one, two have none
-
-
-def test_gradients_of_what_one_network_pushes_and_another_pulls() -> None:
-    """Rows that are shared add up; those that nobody reads have none."""
-    chains = [
-        vrt.InputGraph.chain(n, {"word": np.arange(n) % WORDS, "label": np.zeros(n, int)})
-        for n in (3, 1, 4)
-    ]
-    letters = vrt.GraphBatch.from_graphs(chains)
-    lower, upper = Way().compile(FUNCTIONS["tied"][0]()), Way().compile(FUNCTIONS["marks"][0]())
-
-    def words(values: np.ndarray) -> vrt.GraphBatch:
-        pulls = {"mark": vrt.Rows(values[:, :MARK], LAST), "gain": np.ones(6)}
-        graph = vrt.InputGraph.from_children([[], [], [], [0, 1], [2, 3], [4, 4]], pulls)
-        return vrt.GraphBatch.from_graphs([graph])
-
-    run = lower.record(letters)
-    out = upper.record(words(run.outputs["logits"]))
-    d = np.zeros_like(run.outputs["logits"])
-    d[:, :MARK] = out.backward({"loss": np.ones(6)}).pulled["mark"]
-    assert not d[[0, 1, 4, 5, 6]].any()
-    below = run.backward({"logits": d}).parameters["u"]
-    start, moved = lower.parameters["u"], np.random.default_rng(2).standard_normal((E, E))
-    ends = []
-    for step in (1e-6, -1e-6):
-        lower.parameters["u"] = start + step * moved
-        ends.append(float(upper(words(lower(letters)["logits"]))["loss"].sum()))
-    assert (below * moved).sum() == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-7)
 
 
 FORMS = {  # absent rows have no gradient, shared rows add up, each form gets its shape back

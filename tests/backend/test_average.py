@@ -11,7 +11,7 @@ import vertexrt as vrt
 from tests.backend.test_frozen import Cell
 from tests.backend.test_open_training import batch, copied, network
 from tests.devices import shim
-from tests.runs import Way
+from tests.runs import Way, assert_bits
 from vertexrt.errors import CheckpointError, UsageError
 
 DEVICES = ["reference", "cpu", pytest.param("shim", marks=shim)]
@@ -24,8 +24,7 @@ def test_the_networks_own_parameters_come_back_after_an_error() -> None:
     own = copied(net)
     with pytest.raises(ZeroDivisionError), average.in_place():
         raise ZeroDivisionError
-    for name, value in net.parameters.items():
-        np.testing.assert_array_equal(value, own[name])
+    assert_bits(own, net.parameters)
     with average.in_place():
         with pytest.raises(UsageError, match=r"^\[average\] update inside"):
             average.update()
@@ -43,8 +42,7 @@ def test_an_average_is_stored_as_a_network_is(tmp_path: Path) -> None:
     values = vrt.load_checkpoint(tmp_path / "average").parameters
     assert again.load_state(values) == ((), ())
     assert again.load_state(average.state()) == ((), ())
-    for name, value in average.parameters.items():
-        np.testing.assert_array_equal(again.parameters[name], value)
+    assert_bits(again.parameters, average.parameters)
     del values["w"]
     with pytest.raises(CheckpointError, match=r"missing \['w'\], unknown \[\]"):
         again.load_state(values)

@@ -17,7 +17,7 @@ from tests.backend.test_open_training import LISTS, Tree
 from tests.declared import Declared
 from tests.devices import shim
 from tests.runs import Way
-from tests.strategies import pulls_for
+from tests.strategies import one_chain, pulls_for
 from vertexrt.models import TreeLSTM
 
 SHIM = pytest.param(Way("shim"), marks=shim)
@@ -100,7 +100,7 @@ class Rows(Declared, arity=1, state={"h": 3}):
 def test_what_stays_bound_holds_no_batch(way: Way) -> None:
     """Other rows are read from where they are then; those of before may be large, and are gone."""
     net, rng = way.compile(Rows()), np.random.default_rng(0)
-    first = vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(4, {"x": rng.random((4, 3))})])
+    first = one_chain(4, {"x": rng.random((4, 3))})
     for _ in range(4):
         batch = first.with_pulls({"x": rng.random((4, 3))})
         found = net(batch)["h"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import numpy.typing as npt
@@ -195,16 +194,3 @@ VRT_KERNEL(past, Args, 64) { VRT_SHARED(real, s); s[threadIdx.x] = 0; }
     assert launch(module, "past", 1, 8, args, shared_bytes=32) == 0
     assert launch(module, "past", 1, 9, args, shared_bytes=32) == ILLEGAL_ADDRESS
     assert "wrote past its 32 bytes of dynamic shared memory" in capfd.readouterr().err
-
-
-def test_modules_and_threads_do_not_meet() -> None:
-    """Shared memory of the same name in two modules, launched from several host threads."""
-    one = build(HEAD + sum_kernel("total"))
-    two = build(HEAD + sum_kernel("total") + sum_kernel("more"))
-    with ThreadPoolExecutor(4) as pool:
-        runs = [pool.submit(sums, module, "total", 0) for module in (one, two) * 20]
-        assert all(run.result() for run in runs)
-    x, y = np.ones((1, 6, 128), np.float32), np.zeros((1, 6), np.float32)
-    other = ShimModule(two.functions, one.launch, one.gemm32, one.gemm64, one.memset)
-    assert launch(other, "more", 1, 128, arguments(y, x, n=6), 24) == 0
-    assert (y == 128).all()

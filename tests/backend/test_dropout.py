@@ -11,6 +11,7 @@ import pytest
 import vertexrt as vrt
 from tests.declared import Declared
 from tests.runs import DRAWS, Way, assert_output_gradients
+from tests.strategies import one_graph
 from vertexrt.engine.variant import Passes
 from vertexrt.scheduler import POLICIES
 
@@ -124,7 +125,7 @@ def test_normal_draws_are_quantiles_of_uniform_ones() -> None:
             drawn = self.push("normal", vrt.random.normal(4096))
             self.push("loss", vrt.sum(drawn * self.b))
 
-    batch = vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children([[]], {})])
+    batch = one_graph([[]], {})
     found = np.sort(Way().compile(Both())(batch)["normal"][0])
     middle = 0.5 * (1.0 + np.vectorize(math.erf)(found / np.sqrt(2.0)))
     numbers = middle * 2**23 - 0.5  # of 2**23 that may be drawn

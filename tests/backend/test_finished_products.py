@@ -11,6 +11,7 @@ import vertexrt as vrt
 from tests.agreement import Feature, holds, rows
 from tests.declared import Declared
 from tests.runs import PLAIN, Way
+from tests.strategies import one_chain
 from vertexrt.graph import GraphBatch, InputGraph
 
 IN, HIDDEN = 12, 8
@@ -58,6 +59,32 @@ class BesideStoredRows(Declared, arity=2, state={"h": 2}, w=(1, 2), u=(2, 1)):
         self.push("loss", vrt.sum(self.u @ y) + vrt.sum(below))
 
 
+class TwoProducts(
+    Declared, arity=1, state={"h": 4}, w1=(64, 4), w2=(64, 64), w3=(4, 64), u1=(8, 4), u2=(4, 8)
+):
+    """w2 (w1 x), on the path (with a child) and beside it; and another product that needs w1 x.
+
+    No launch may make both products.
+    """
+
+    def forward(self) -> None:
+        first = self.w1 @ self.pull("x", shape=(4,))
+        h = self.u2 @ (self.u1 @ self.gather(0).h) + self.pull("x", shape=(4,))
+        self.scatter(h=h)
+        self.push("y", self.w2 @ first)
+        self.push("z", self.w3 @ first)
+        self.push("h", h)
+        self.push("loss", vrt.sum(h))
+
+
+def chain(listed: bool) -> GraphBatch:
+    """Return a chain; where every third vertex lacks its pull, the rows of a kind are a list."""
+    index = np.arange(40, dtype=np.int32)
+    if listed:
+        index[::3] = -1
+    return one_chain(40, {"x": vrt.Rows(np.random.default_rng(0).normal(size=(40, 4)), index)})
+
+
 def batch_of(graphs: int) -> GraphBatch:
     """Return trees of several shapes, so that rows of stages are listed."""
     rng = np.random.default_rng(2)
@@ -83,6 +110,17 @@ FEATURES = {
         f"{make.__name__} in {graphs}": Feature(make, partial(batch_of, graphs), WAYS, PLAIN)
         for make in (OfVertices, OfEdges)
         for graphs in (1, 8, 150)
+    },
+    **{
+        f"a product of a product, listed={listed}": Feature(
+            TwoProducts,
+            partial(chain, listed),
+            [
+                Way("shim", dtype, shuffle=1 + listed),
+                Way("shim", dtype, engine="persistent", processors=2, shuffle=1 + listed),
+            ],
+        )
+        for dtype, listed in (("float32", False), ("float64", True))
     },
     "rows that a group stores besides": Feature(
         BesideStoredRows, partial(batch_of, 8), single("persistent", 2), PLAIN

@@ -9,9 +9,10 @@ import pytest
 
 import vertexrt as vrt
 from tests.declared import Declared
-from tests.devices import gpu, require, shim
+from tests.devices import gpu, shim
 from tests.runs import train
 from tests.shim_device import put_in_place
+from tests.strategies import one_graph
 
 BOUND = 2e-6  # of the norm of each gradient
 MANY = 50_000
@@ -79,7 +80,7 @@ def one(children: list[list[int]], low: float, high: float, *columns: int) -> vr
         "scale": rng.uniform(low, high, n),
         "x": rng.uniform(low, high, (n, *columns)),
     }
-    return vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children(children, pulls)])
+    return one_graph(children, pulls)
 
 
 SUBJECTS: dict[type[Declared], Callable[[], vrt.GraphBatch]] = {
@@ -115,7 +116,6 @@ def check(make: type[Declared], **options: object) -> None:
 @pytest.mark.parametrize(("device", "engine"), [*HOST, *GPU])
 @pytest.mark.parametrize("make", [Classifier, OfFew, Fan, Deep])
 def test_gradients_of_many_terms(make: type[Declared], device: str, engine: str) -> None:
-    require(device)
     check(make, device=device, engine=engine)
 
 

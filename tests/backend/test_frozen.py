@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.devices import gpu, require, shim
+from tests.declared import Declared
+from tests.devices import gpu, shim
 from tests.runs import Way
 from tests.strategies import pulls_for
 from vertexrt.errors import TraceError, UnknownParameterError, UsageError
@@ -14,24 +15,24 @@ from vertexrt.ir.autodiff import differentiate
 from vertexrt.ir.passes.simplify import simplify
 
 WORDS, E, H = 7, 3, 5
-GAIN = np.linspace(0.5, 1.5, H)
 LISTS = [[], [], [0, 1], [2, -1], [1]]
 
 
-class Cell(vrt.VertexFunction):
-    """A tree over words, any of whose parameters may be frozen; `gain` is a constant."""
+class Cell(
+    Declared,
+    arity=2,
+    state={"h": H},
+    table=(WORDS, E),
+    w=(H, E),
+    w2=(H, E),
+    u=(H, H),
+    b=(H,),
+    gain=(H,),
+):
+    """A tree over words, any of whose parameters may be frozen; `gain` always is."""
 
     def __init__(self, *frozen: str) -> None:
-        super().__init__(arity=2, state={"h": H})
-
-        def made(name: str, *shape: int) -> vrt.Parameter:
-            init = vrt.init.normal(0.5)
-            return vrt.Parameter(shape, init, trainable=name not in frozen)
-
-        self.table = made("table", WORDS, E)
-        self.w, self.w2 = made("w", H, E), made("w2", H, E)
-        self.u, self.b = made("u", H, H), made("b", H)
-        self.gain = vrt.Parameter((H,), vrt.init.constant(GAIN), trainable=False)
+        super().__init__("gain", *frozen)
 
     def forward(self) -> None:
         x = vrt.embed(self.table, self.pull("word"))
@@ -50,18 +51,14 @@ def batch(*seeds: int) -> vrt.GraphBatch:
 WAYS = [
     Way("reference"),
     Way("cpu", threads=2),
-    Way("shim"),
-    Way("shim", engine="persistent", processors=2),
+    pytest.param(Way("shim"), marks=shim),
+    pytest.param(Way("shim", engine="persistent", processors=2), marks=shim),
+    pytest.param(Way("cuda"), marks=gpu),
 ]
+every_way = pytest.mark.parametrize("way", WAYS)
 
 
-def each(*more: list[tuple[str, ...]]) -> list[object]:
-    """Return the ways to run, with more arguments; those on the shim need a compiler."""
-    rows = zip(WAYS, *more, strict=True)
-    return [pytest.param(*row, marks=shim if row[0].device == "shim" else ()) for row in rows]
-
-
-@pytest.mark.parametrize("way", each())
+@every_way
 def test_no_update_reaches_them(way: Way) -> None:
     """Neither decay nor momentum, of a step or in the open."""
     net = way.compile(Cell("table", "w", "w2"))
@@ -79,6 +76,15 @@ def test_no_update_reaches_them(way: Way) -> None:
         net.gradients["w"]
 
 
+class Top(Declared, arity=1, state={"h": H}, w=(H,), v=(2, H)):
+    """Only what lies after the recurrence is trained."""
+
+    def forward(self) -> None:
+        h = vrt.tanh(self.gather(0).h + self.w)
+        self.scatter(h=h)
+        self.push("loss", vrt.losses.squared_error(self.v @ h, 0.3))
+
+
 def test_what_only_their_gradient_needs_is_not_computed() -> None:
     """With leaves alone trained below, no gradient goes down the tree."""
 
@@ -88,29 +94,23 @@ def test_what_only_their_gradient_needs_is_not_computed() -> None:
 
     assert counts() == {"param_grad": 5, "outer": 3, "embed_grad": 1}
     assert counts("w", "u") == {"param_grad": 3, "outer": 1, "embed_grad": 1}
-    top = simplify(differentiate(Top().trace(), {"loss"}))
+    top = simplify(differentiate(Top("w").trace(), {"loss"}))
     assert not top.find("gather_parents")
-    assert "w[5] (frozen)" in Way().compile(Top()).explain()
+    assert "w[5] (frozen)" in Way().compile(Top("w")).explain()
 
 
-class Top(vrt.VertexFunction):
-    """Only what lies after the recurrence is trained."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"h": H})
-        self.w, self.v = vrt.Parameter((H,), trainable=False), vrt.Parameter((2, H))
+class Scaled(Declared, arity=2, state={"h": H}, gain=(H,)):
+    """A product with a constant."""
 
     def forward(self) -> None:
-        h = vrt.tanh(self.gather(0).h + self.w)
-        self.scatter(h=h)
-        self.push("loss", vrt.losses.squared_error(self.v @ h, 0.3))
+        self.scatter(h=self.gain * 1.0)
+        self.push("loss", vrt.sum(self.gain * self.pull("x", shape=(H,))))
 
 
-@pytest.mark.parametrize("way", [*each(), pytest.param(Way("cuda"), marks=gpu)])
+@every_way
 def test_networks_without_trained_parameters_give_gradients_of_pulls(way: Way) -> None:
     """And steps of them update nothing: on a GPU, kernels of no blocks are not launched."""
-    require(way.device)
-    net = way.compile(Scaled())
+    net = way.compile(Scaled("gain"))
     graph = vrt.InputGraph.chain(2, {"x": np.ones((2, H))})
     given = vrt.GraphBatch.from_graphs([graph])
     for clip in ({"clip_norm": 1.0}, {"clip_value": 1.0}):
@@ -119,28 +119,6 @@ def test_networks_without_trained_parameters_give_gradients_of_pulls(way: Way) -
     found = run.backward()
     assert found.parameters == {}
     np.testing.assert_allclose(found.pulled["x"], [net.parameters["gain"]] * 2)
-
-
-class Scaled(vrt.VertexFunction):
-    """A product with a constant."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={"h": H})
-        self.gain = vrt.Parameter(H, vrt.init.constant(GAIN.tolist()), trainable=False)
-
-    def forward(self) -> None:
-        self.scatter(h=self.gain * 1.0)
-        self.push("loss", vrt.sum(self.gain * self.pull("x", shape=(H,))))
-
-
-def test_mistakes() -> None:
-    with pytest.raises(TraceError, match=r"^\[Parameter\] trainable is 'no'; True or False"):
-        vrt.Parameter((3,), trainable="no")  # type: ignore[arg-type]
-    for wrong in (np.nan, "x", [1.0, np.inf], ["x"], None):
-        with pytest.raises(UsageError, match=r"^\[constant\] value="):
-            vrt.init.constant(wrong)  # type: ignore[arg-type]
-    with pytest.raises(UsageError):
-        vrt.compile(Wrong(), device="reference")
 
 
 class Wrong(vrt.VertexFunction):
@@ -153,3 +131,13 @@ class Wrong(vrt.VertexFunction):
     def forward(self) -> None:
         self.scatter(h=self.b + self.gather(0).h)
         self.push("h", self.b)
+
+
+def test_mistakes() -> None:
+    with pytest.raises(TraceError, match=r"^\[Parameter\] trainable is 'no'; True or False"):
+        vrt.Parameter((3,), trainable="no")  # type: ignore[arg-type]
+    for wrong in (np.nan, "x", [1.0, np.inf], ["x"], None):
+        with pytest.raises(UsageError, match=r"^\[constant\] value="):
+            vrt.init.constant(wrong)  # type: ignore[arg-type]
+    with pytest.raises(UsageError):
+        vrt.compile(Wrong(), device="reference")

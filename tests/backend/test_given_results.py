@@ -7,7 +7,7 @@ import pytest
 
 import vertexrt as vrt
 from tests.declared import Declared
-from tests.devices import SHIM_AND_GPU, require
+from tests.devices import on_gpus
 from tests.paper_device import PaperDevice
 from tests.runs import Way
 from vertexrt.graph import GraphBatch, InputGraph
@@ -25,10 +25,9 @@ class Squash(Declared, state={"h": SIZE}):
         self.push("sum", vrt.sum(h))
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 @pytest.mark.parametrize("engine", ["batched", "persistent"])
 def test_results_of_earlier_requests_stay(device: str, engine: str) -> None:
-    require(device)
     assert COUNT * SIZE * 4 > LEAST_GIVEN
     rng = np.random.default_rng(0)
     x = rng.standard_normal((3, COUNT, SIZE)).astype(np.float32)

@@ -15,6 +15,7 @@ from tests.backend.test_parallel_step import SETTINGS, dataset
 from tests.declared import Declared
 from tests.processes import ThreadCommunicator, together
 from tests.pure.test_graph import copied
+from tests.runs import assert_bits
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import Use
 from vertexrt.errors import PullError
@@ -65,8 +66,7 @@ def test_facts_are_those_of_graphs_wherever_they_lie(name: str) -> None:
         assert own.with_loss.sum() == run.layout.with_loss
         rows, expected = model.looked_up(facts, graphs), model.touched(run)
         assert rows.keys() == expected.keys()
-        for table, found in rows.items():
-            np.testing.assert_array_equal(found, expected[table])
+        assert_bits(expected, rows)
 
 
 def test_a_process_copies_its_own_graphs_alone() -> None:
@@ -185,7 +185,7 @@ def test_a_process_may_look_at_what_it_trains_on(
     one = work(None)
     for found in together(2, work):
         assert isinstance(found, dict), found
-        assert all(np.array_equal(found[name], one[name]) for name in one)
+        assert_bits(found, one)
 
 
 def test_costs_are_by_true_levels() -> None:

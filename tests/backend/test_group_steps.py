@@ -17,6 +17,7 @@ from tests.backend.test_parallel_devices import network, stepped
 from tests.backend.test_parallel_step import dataset
 from tests.devices import shim
 from tests.processes import ThreadCommunicator, lost, together
+from tests.runs import assert_bits
 from tests.shim_device import ShimDevice
 from tests.shim_link import Death
 from vertexrt.engine.shared_step import COMPARED
@@ -65,7 +66,7 @@ def test_devices_with_other_batches_seeds_or_parameters_are_refused(change: str)
         with pytest.raises(UsageError) as caught:
             stepped(net, batch, adam, group)
         assert adam.steps == 1
-        assert all(np.array_equal(v, before[n]) for n, v in net.parameters.items())
+        assert_bits(net.parameters, before)
         text = str(caught.value)
         assert "process 1 has" in text
         assert COMPARED[("batch", "pulls", "seed", "parameters").index(change)] in text
@@ -91,7 +92,7 @@ def test_a_launch_that_gives_up_is_known_to_all() -> None:
             session.gave_up[0] = 1
         with pytest.raises(DeviceError) as caught:
             stepped(net, batch, sgd, group)
-        assert all(np.array_equal(v, before[n]) for n, v in net.parameters.items())
+        assert_bits(net.parameters, before)
         assert np.isfinite(stepped(net, batch, sgd, group)), "it goes on"
         return str(caught.value)
 
@@ -135,7 +136,7 @@ def test_a_process_lost_in_an_exchange_is_named(number: int, how: str) -> None:
             return "dead"
         except ParallelError:
             assert last or time.monotonic() - start < 4.0
-            assert all(np.array_equal(v, before[n]) for n, v in net.parameters.items())
+            assert_bits(net.parameters, before)
             if last and how == "hangs_at":
                 time.sleep(3.0)
             raise
@@ -272,8 +273,7 @@ def test_gradients_left_behind_are_in_no_sum() -> None:
     wanted = parameters(False)[0]
     for found in parameters(True):
         assert isinstance(found, dict), found
-        for name, value in wanted.items():
-            assert np.array_equal(found[name], value), name
+        assert_bits(found, wanted)
 
 
 def test_a_step_that_was_done_counts_although_an_error_came_after_it() -> None:

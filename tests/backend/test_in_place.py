@@ -9,7 +9,7 @@ import pytest
 
 import vertexrt as vrt
 from tests.declared import Declared
-from tests.devices import SHIM_AND_GPU, require
+from tests.devices import on_gpus
 from tests.functions import LSTMChain
 from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate, train
 from tests.strategies import WORDS, ChildLists, with_pulls
@@ -95,14 +95,13 @@ def trees_of(shape: ChildLists, count_of: int) -> vrt.GraphBatch:
 
 def nets_of(device: str, function: vrt.VertexFunction, dtype: str = "float32") -> list[vrt.Network]:
     """Compile with rows in place, and with copies of them."""
-    require(device)
     ways = (Passes(in_place=way) for way in (True, False))
     return [Way(device, dtype=dtype, passes=passes).compile(function) for passes in ways]
 
 
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_results_are_those_of_copies(device: str, dtype: str, name: str) -> None:
     """Whatever the graphs: in order or not, with children that several share, or absent ones."""
     nets, judge = nets_of(device, FORMS[name](), dtype), PLAIN.compile(FORMS[name]())
@@ -115,7 +114,7 @@ def test_results_are_those_of_copies(device: str, dtype: str, name: str) -> None
                 assert_same(found[0], run(judge, batch), TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 @pytest.mark.parametrize("many", [1, 70])  # products of few rows, and of many
 def test_complete_trees_have_no_copies(device: str, many: int) -> None:
     nets = nets_of(device, TreeFC(WORDS, HIDDEN))
@@ -127,7 +126,7 @@ def test_complete_trees_have_no_copies(device: str, many: int) -> None:
     assert same[0] == same[1] == fewer[1]
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_chains_of_one_length_have_none_either(device: str) -> None:
     nets = nets_of(device, LSTMChain(WORDS, HIDDEN, HIDDEN))
     judge = PLAIN.compile(LSTMChain(WORDS, HIDDEN, HIDDEN))

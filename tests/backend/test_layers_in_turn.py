@@ -13,7 +13,7 @@ import pytest
 import vertexrt as vrt
 from benchmarks.papers.stacks import Form, Stack, stack_batch
 from tests.agreement import Feature, agree, holds, rows
-from tests.devices import SHIM_AND_GPU, gpu, shim
+from tests.devices import gpu, on_gpus, shim
 from tests.launches import launch_of
 from tests.read_by_others import (
     Body,
@@ -126,7 +126,7 @@ class OneWeight(vrt.Model):
 
 
 @pytest.mark.parametrize("processors", [1, 2])
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_a_layer_sums_up_a_gradient_that_others_add_to(device: str, processors: int) -> None:
     sizes, passes = np.array([5, 3, 4]), Passes(gradients=True)
     x = np.random.default_rng(3).standard_normal((sizes.sum(), HIDDEN)).astype(np.float32)

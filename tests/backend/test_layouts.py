@@ -10,7 +10,7 @@ import pytest
 import vertexrt as vrt
 from tests.agreement import by_oracle
 from tests.declared import Declared
-from tests.devices import gpu, require, shim
+from tests.devices import gpu, shim
 from tests.runs import Way
 from tests.strategies import ChildLists, joined
 from vertexrt.engine.variant import Passes
@@ -111,7 +111,6 @@ def test_batches_are_told_apart(
     make: Callable[[], vrt.VertexFunction],
     given: Callable[[], Iterator[vrt.GraphBatch]],
 ) -> None:
-    require(way.device)
     net = way.compile(make())
     for batch in given():
         function = make()
@@ -131,7 +130,6 @@ def test_batches_are_told_apart(
 @pytest.mark.parametrize("way", WAYS)
 def test_a_number_out_of_bounds_is_found(way: Way, taken: bool) -> None:
     """In graphs that come again, and in those of a pool."""
-    require(way.device)
     net, rng = way.compile(tree_fc()), np.random.default_rng(9)
     tree = joined(rng, LEAVES)
     graphs = [graph(tree, rng, [0]) for _ in range(6)]

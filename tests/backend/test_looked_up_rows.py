@@ -32,12 +32,8 @@ class Letter(Declared, state={"h": 2}, table=(LETTERS, 2)):
         self.scatter(h=vrt.embed(self.table, self.pull("id")))
 
 
-class Reader(vrt.VertexFunction):
+class Word(Declared, state={"h": 2}, table=(WORDS, 2), edges=(KINDS, 2)):
     """Reads all vertices of a relation, whose edges look up in a table, and a word of its own."""
-
-    def __init__(self, below: vrt.VertexFunction, rows: int, edges: int) -> None:
-        super().__init__(state={"h": 2}, inputs={"below": below})
-        self.table, self.edges = vrt.Parameter((rows, 2)), vrt.Parameter((edges, 2))
 
     def forward(self) -> None:
         each = self.gather_all("below").h * vrt.embed(self.edges, self.edge("of", relation="below"))
@@ -46,13 +42,17 @@ class Reader(vrt.VertexFunction):
         self.push("loss", vrt.sum(h * h))
 
 
+class Line(Word, state={"h": 2}, table=(LETTERS, 2), edges=(ROLES, 2)):
+    """The same above words."""
+
+
 class Net(vrt.Model):
     """Three types pull `id`, and edges to two of them carry `of`: tables of different sizes."""
 
     def __init__(self) -> None:
         self.letter = Letter()
-        self.word = Reader(self.letter, WORDS, KINDS)
-        self.line = Reader(self.word, LETTERS, ROLES)
+        self.word = Word(inputs={"below": self.letter})
+        self.line = Line(inputs={"below": self.word})
 
 
 TABLES = ("letter.table", "word.table", "word.edges", "line.table", "line.edges")

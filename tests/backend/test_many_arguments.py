@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.devices import SHIM_AND_GPU, require
+from tests.devices import on_gpus
 from tests.many_vectors import ManyVectors, two_chains
 from tests.runs import PLAIN, Way, assert_same, train
 from vertexrt.engine.variant import Passes
@@ -13,9 +13,8 @@ VECTORS = 100
 
 
 @pytest.mark.parametrize("streams", [1, 2])
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_a_loop_reads_many_parameters(device: str, streams: int) -> None:
-    require(device)
     here = Way(device=device, passes=Passes(streams=streams)).compile(ManyVectors(VECTORS))
     there, batch = PLAIN.compile(ManyVectors(VECTORS)), two_chains()
     assert_same(train(here, batch), train(there, batch), 1e-11)

@@ -14,8 +14,9 @@ import pytest
 
 import vertexrt as vrt
 from tests.declared import Declared
-from tests.runs import Way
+from tests.runs import Way, assert_bits
 from tests.shim import build as shim
+from tests.strategies import one_graph
 from vertexrt.errors import CheckpointError, UnknownParameterError, UsageError
 
 ROWS, H = 5, 3
@@ -40,7 +41,7 @@ def net(request: pytest.FixtureRequest) -> vrt.Network:
 
 def batch() -> vrt.GraphBatch:
     words = {"word": np.array([1, 4])}
-    return vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children([[], [0]], words)])
+    return one_graph([[], [0]], words)
 
 
 def test_pretrained_embeddings_are_taken(net: vrt.Network) -> None:
@@ -84,8 +85,7 @@ def test_what_does_not_fit_changes_nothing(net: vrt.Network) -> None:
             net.parameters.update({"b": np.ones(H), "embedding": value})
     with pytest.raises(CheckpointError, match="is to be deleted"):
         del net.parameters["b"]
-    for name, value in net.parameters.items():
-        np.testing.assert_array_equal(value, before[name])
+    assert_bits(before, net.parameters)
 
 
 def test_it_is_like_a_dict(net: vrt.Network) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 import vertexrt as vrt
 from tests.declared import Declared
-from tests.devices import SHIM_AND_GPU, require, shim
+from tests.devices import SHIM_AND_GPU, on_gpus, shim
 from tests.runs import Way
 from tests.shim_device import ShimDevice, put_in_place
 from vertexrt.errors import DeviceError, NumericError, PullError, UsageError
@@ -89,7 +89,6 @@ def assert_near(found: Any, wanted: np.ndarray[Any, Any], name: str = "") -> Non
 
 
 def nets(device: str, engine: str, function: Any = Node) -> tuple[vrt.Network, vrt.Network]:
-    require(device)
     found = Way(
         device, "float32", engine=engine, processors=4 if engine == "persistent" else None
     ).compile(function())
@@ -98,7 +97,7 @@ def nets(device: str, engine: str, function: Any = Node) -> tuple[vrt.Network, v
     return found, wanted
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("sparse", [False, True])
 def test_forward_and_backward(device: str, engine: str, sparse: bool) -> None:
@@ -129,7 +128,7 @@ def test_forward_and_backward(device: str, engine: str, sparse: bool) -> None:
     assert found.gradients.passes == 0, "those of arrays of the device are not added up"
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_what_is_refused(device: str) -> None:
     found, _ = nets(device, "batched")
     graphs = batch()
@@ -270,7 +269,7 @@ def test_steps_that_carry_states_on_the_device(device: str, engine: str) -> None
     assert_near(net.parameters["w"], exact.parameters["w"])
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_a_refused_step_that_reads_arrays_of_the_device(device: str) -> None:
     net, _ = nets(device, "batched", Carrying)
     (piece,) = pieces(1)

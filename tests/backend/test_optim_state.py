@@ -1,7 +1,5 @@
 """The state of an optimizer: what it holds, how a run continues from it, and what is refused."""
 
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,7 +7,6 @@ import numpy.typing as npt
 import pytest
 
 from tests.optimizers import OPTIMIZERS, SHAPES, SPARSE, STEPS, make_store, run, set_gradients
-from vertexrt.api.checkpoint import load_checkpoint, save_checkpoint
 from vertexrt.api.optim import Adagrad, Adam
 from vertexrt.api.optimizer import Optimizer
 from vertexrt.engine.parameters import ParameterStore
@@ -19,32 +16,6 @@ Array = npt.NDArray[Any]
 
 every_optimizer = pytest.mark.parametrize("name", OPTIMIZERS)
 every_dtype = pytest.mark.parametrize("dtype", ["float32", "float64"])
-
-
-@every_dtype
-@every_optimizer
-@pytest.mark.parametrize("pause", [0, 2])
-def test_a_saved_state_continues_bit_for_bit(
-    name: str, dtype: str, pause: int, tmp_path: Path
-) -> None:
-    whole, store = OPTIMIZERS[name](clip_norm=2.0), make_store(dtype)
-    run(whole, store)
-
-    half, part = OPTIMIZERS[name](clip_norm=2.0), make_store(dtype)
-    run(half, part, 0, pause)
-    net = SimpleNamespace(parameters=part.views(part.values))
-    save_checkpoint(tmp_path / "half", net, half)
-
-    checkpoint = load_checkpoint(tmp_path / "half")
-    rest, again = OPTIMIZERS[name](clip_norm=2.0), make_store(dtype)
-    for key in again.names:
-        again.value(key)[...] = checkpoint.parameters[key]
-    rest.load_state(checkpoint.optimizer_state)
-    assert rest.steps == pause
-    assert rest.state().keys() == half.state().keys()
-    run(rest, again, pause)
-    np.testing.assert_array_equal(again.values, store.values)
-    assert len(rest.state()) == 1 + len(SHAPES) * len(rest.moment_names)
 
 
 @every_optimizer

@@ -11,7 +11,7 @@ import vertexrt as vrt
 from tests.backend.test_open_training import batch, copied
 from tests.declared import Declared
 from tests.devices import shim
-from tests.runs import Way
+from tests.runs import Way, assert_bits
 from vertexrt.api.optimizer import Optimizer
 from vertexrt.errors import NumericError
 
@@ -54,8 +54,7 @@ def test_what_is_not_finite_is_refused(way: Way) -> None:
 
         with pytest.raises(NumericError):
             step()
-        for name, value in net.parameters.items():
-            np.testing.assert_array_equal(value, before[name])
+        assert_bits(before, net.parameters)
         assert optimizer.steps == 0
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import vertexrt as vrt
 from tests.agreement import agree
-from tests.devices import SHIM_AND_GPU
+from tests.devices import on_gpus
 from tests.functions import FUNCTIONS
 from tests.runs import OFF, Way, assert_same, train
 from tests.strategies import with_pulls
@@ -65,7 +65,7 @@ def test_instructions_of_single_steps_compute_the_same(name: str, processors: in
     assert counts[0] < counts[1] < counts[2]
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 @pytest.mark.parametrize("name", ["tree-lstm", "tied", "no-gather", "pass-on", "both"])
 def test_gradients_come_after_the_path_of_a_group(name: str, device: str) -> None:
     """A processor has units of the path, so it has no sums over rows, where nothing is lazy."""

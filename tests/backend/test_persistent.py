@@ -18,7 +18,7 @@ import vertexrt as vrt
 from tests.agreement import compare
 from tests.declared import Declared
 from tests.functions import FUNCTIONS, E, H, Looked, StackedAndAlone
-from tests.runs import ALL, Result, Way, assert_same, train
+from tests.runs import ALL, Result, Way, assert_bits, assert_same, train
 from tests.strategies import CLASSES, WORDS, full_batches, joined
 from tests.watched_backend import wait_for_itself, watched
 from vertexrt.api.network import Network
@@ -38,26 +38,6 @@ from vertexrt.script.isa import NONE, WAIT
 # Relative to the largest element, as issue 3 asks.
 TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
 PROCESSORS = (1, 2, 5)
-
-
-class Untied(
-    Declared,
-    arity=2,
-    state={"h": H},
-    embedding=(WORDS, E),
-    w_leaf=(H, E),
-    u=(H, 2 * H),
-    v=(CLASSES, H),
-):
-    """An RvNN whose leaves have a matrix of their own."""
-
-    def forward(self) -> None:
-        x = vrt.embed(self.embedding, self.pull("word"))
-        inner = vrt.tanh(self.u @ vrt.concat(self.gather(0).h, self.gather(1).h))
-        h = vrt.where(self.present(0), inner, vrt.tanh(self.w_leaf @ x))
-        self.scatter(h=h)
-        logits = self.push("logits", self.v @ h)
-        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
 class TwoExchanges(
@@ -112,7 +92,6 @@ class GivenGradient(Declared, arity=1, state={"h": H}, w=(H, H), v=(CLASSES, H),
 
 ALL_FUNCTIONS = {
     **FUNCTIONS,
-    "untied": (Untied, 2),
     "two-exchanges": (TwoExchanges, 1),
     "looked": (Looked, 1),
     "stacked-and-alone": (StackedAndAlone, 2),
@@ -129,7 +108,6 @@ COMPILED = {
     "tree-fc": "tree",
     "lstm-lm": "chain",
     "two-exchanges": "chain",
-    "untied": "tree",
     "forget-all": "dag",
     "attention": "dag",
 }
@@ -341,8 +319,7 @@ def test_a_wait_that_is_never_met_ends_and_leaves_nothing_behind() -> None:
         vrt.errors.DeviceError, match=r"\[persistent\] processor . gave up .* 0\.5 s"
     ):
         net.step(batch, vrt.SGD(0.1))
-    for name, value in net.parameters.items():
-        assert np.array_equal(value, start[name])
+    assert_bits(start, net.parameters)
     backend.mend()
     assert_same(two_steps(net, batch), want, 0.0)
 
@@ -355,7 +332,7 @@ def test_groups_are_explained_whose_graphs_have_other_kinds(segment: bool) -> No
     batch = GraphBatch.from_graphs([InputGraph.from_children(each, rows) for each in lists])
     passes = Passes(segment=segment)
     way = Way(engine="persistent", processors=2, threads=4, passes=passes)
-    for text in (way.compile(Untied()).explain_batch(batch) for _ in range(2)):
+    for text in (way.compile(TreeFC(WORDS, H)).explain_batch(batch) for _ in range(2)):
         names = re.findall(r"^ +\d+ (\S+\[\d+\]\.\d+) rows", text, re.MULTILINE)
         assert names
         assert all(re.search(rf"^ +{re.escape(name)} own", text, re.MULTILINE) for name in names)

@@ -14,10 +14,11 @@ import pytest
 import vertexrt as vrt
 from tests.backend.test_on_device import SIZE, Lent, Node, assert_near, batch, host, lend
 from tests.declared import Declared
-from tests.devices import SHIM_AND_GPU, shim
+from tests.devices import on_gpus, shim
 from tests.lstm_chains import HIDDEN, STEPS, WAYS, WIDTH, chains, compiled, drawn, exact
 from tests.planned import other_numbers, tables_of
 from tests.runs import Way
+from tests.strategies import one_chain
 from tests.watched_device import break_counter, mend, watch
 from vertexrt.errors import DeviceError, PullError, UsageError
 
@@ -87,7 +88,7 @@ def test_seeds(device: str, engine: str, threads: int, dropout: bool) -> None:
     assert_near(net(graphs, dropout=dropout)["h"], first)
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 @pytest.mark.parametrize("engine", ["batched", "persistent"])
 def test_arrays_of_a_device(device: str, engine: str) -> None:
     net, graphs = compiled(device, engine), chains([6, 2], *drawn(0, 8))
@@ -108,7 +109,7 @@ def test_arrays_of_a_device(device: str, engine: str) -> None:
         assert_near(made[k], exact(net.parameters, [6, 2], drawn(k, 8)[0], words))
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_tables_of_a_device(device: str) -> None:
     net, graphs = compiled(device, "persistent", function=Node), batch()
     judge = Way("reference", "float64").compile(Node())
@@ -224,4 +225,4 @@ def test_what_else_is_refused() -> None:
     with pytest.raises(TypeError, match="vertices"):
         net.record(graphs, vertices=[0])  # type: ignore[call-arg]
     with pytest.raises(PullError, match="pulls 'word', which the batch does not give"):
-        net.plan(vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(2)]))
+        net.plan(one_chain(2))

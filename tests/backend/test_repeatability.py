@@ -11,7 +11,7 @@ import vertexrt as vrt
 from tests import typed_models
 from tests.devices import shim
 from tests.functions import FUNCTIONS
-from tests.runs import Way
+from tests.runs import Way, assert_bits
 
 
 def drawn(seed: int, count: int) -> vrt.GraphBatch:
@@ -60,5 +60,4 @@ def test_batches_met_before_change_no_bit(way: Way, make: Any, draw: Any) -> Non
         loss = float(net.step(batch, vrt.SGD(0.1), outputs=["loss"]))
         ends.append({"loss": np.array(loss)} | dict(net.parameters))
     for end in ends[1:]:
-        for name, value in end.items():
-            np.testing.assert_array_equal(value, ends[0][name], err_msg=name)
+        assert_bits(ends[0], end)

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.devices import SHIM_AND_GPU, require, shim
+from tests.devices import on_gpus, shim
 from tests.functions import FUNCTIONS, LSTMChain
-from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate
+from tests.runs import PLAIN, TOLERANCE, Way, assert_bits, assert_same, evaluate
 from tests.strategies import CLASSES, WORDS, with_pulls
 from vertexrt.engine.variant import Passes
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
@@ -25,7 +25,6 @@ HIDDEN, LEAVES, TREES = 5, 8, 3
 
 def compiled(device: str, function: vrt.VertexFunction, **passes: Any) -> vrt.Network:
     """Compile for the batched engine."""
-    require(device)
     return Way(device, dtype="float32", passes=Passes(**passes)).compile(function)
 
 
@@ -83,11 +82,10 @@ def step_all(nets: list[vrt.Network], batch: vrt.GraphBatch, lr: float = 0.01) -
 
 def assert_same_bits(a: vrt.Network, b: vrt.Network) -> None:
     """Compare parameters."""
-    for name, value in a.parameters.items():
-        assert np.array_equal(b.parameters[name], value), name
+    assert_bits(b.parameters, a.parameters)
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 @pytest.mark.parametrize("optimizer", [vrt.SGD, vrt.Adam])
 def test_training_has_the_bits_of_launch_by_launch(device: str, optimizer: Any) -> None:
     ways = {"replay": {}, "launches": {"replay": False}}
@@ -104,7 +102,7 @@ def test_training_has_the_bits_of_launch_by_launch(device: str, optimizer: Any) 
     assert_same_bits(*nets)
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_the_end_of_a_step_is_replayed_while_it_stays_the_same(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,10 +125,9 @@ def test_the_end_of_a_step_is_replayed_while_it_stays_the_same(
     assert_same_bits(*nets)
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_a_pass_may_have_nothing_to_launch(device: str) -> None:
     """A vertex alone has no way back apart from what its pass forward ends with."""
-    require(device)
     net = Way(device, dtype="float64").compile(FUNCTIONS["gru"][0]())
     judge = PLAIN.compile(FUNCTIONS["gru"][0]())
     for _ in range(3):
@@ -138,7 +135,7 @@ def test_a_pass_may_have_nothing_to_launch(device: str) -> None:
         assert_same(evaluate(net, batch), evaluate(judge, batch), TOLERANCE["float64"])
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_masks_differ_from_step_to_step(device: str) -> None:
     function = LSTMChain(WORDS, HIDDEN, HIDDEN, dropout=0.5)
     nets = [compiled(device, function, replay=way, merge=False) for way in (True, False)]
@@ -152,7 +149,7 @@ def test_masks_differ_from_step_to_step(device: str) -> None:
     assert len(set(losses)) == 6  # a seed of each step
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_replays_go_with_their_layouts(device: str) -> None:
     """Those of layouts that were used last are kept; the memory of others is free again."""
     net = compiled(device, TreeFC(WORDS, HIDDEN))
@@ -216,7 +213,7 @@ def interrupt_record(frame: FrameType, event: str, _: object) -> None:
         raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_graphs_are_captured_again_when_temporaries_of_streams_move(device: str) -> None:
     """A graph has the address of the temporaries that its launches had."""
     nets = [compiled(device, TreeFC(WORDS, HIDDEN), replay=way, streams=2) for way in (True, False)]

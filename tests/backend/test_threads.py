@@ -16,6 +16,7 @@ import pytest
 
 import vertexrt as vrt
 from tests.declared import Declared
+from tests.runs import assert_bits
 from tests.shim.build import available
 from tests.shim_device import put_in_place
 from tests.strategies import CLASSES, WORDS, pulls_for
@@ -88,8 +89,7 @@ def test_steps_of_several_threads_come_one_after_the_other() -> None:
     in_threads(3, lambda _: [nets[0].step(batch, optimizers[0]) for _ in range(8)] and None)
     for _ in range(24):
         nets[1].step(batch, optimizers[1])
-    for name, value in nets[1].parameters.items():
-        assert np.array_equal(nets[0].parameters[name], value)
+    assert_bits(nets[0].parameters, nets[1].parameters)
 
 
 def test_threads_go_back_through_passes_of_their_own() -> None:
@@ -99,8 +99,7 @@ def test_threads_go_back_through_passes_of_their_own() -> None:
     def work(k: int) -> None:
         for _ in range(20):
             found = net.record(batches[k]).backward().parameters
-            for name, gradient in found.items():
-                assert np.array_equal(gradient, expected[k][name])
+            assert_bits(expected[k], found)
 
     in_threads(2, work)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.devices import SHIM_AND_GPU, require
+from tests.devices import on_gpus
 from tests.runs import assert_close
 from tests.shim_device import put_in_place
 from vertexrt import nn
@@ -51,7 +51,7 @@ def chains(count: int) -> GraphBatch:
     )
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 @pytest.mark.parametrize(
     ("precision", "size", "layers", "processors"),
     [
@@ -77,7 +77,6 @@ def test_gradients(
 
     Groups of 20 take more than eight rows at a time.
     """
-    require(device)
     dtype = "float64" if precision == "float64" else "float32"
     chosen = "float32" if precision == "float64" else precision
     if device == "shim":

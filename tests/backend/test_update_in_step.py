@@ -15,7 +15,7 @@ import pytest
 import vertexrt as vrt
 from tests.functions import H
 from tests.optimizers import OPTIMIZERS, state_of
-from tests.runs import Way
+from tests.runs import Way, assert_bits
 from tests.strategies import WORDS
 from tests.watched_backend import Call, WatchedBackend, wait_for_itself, watched
 from vertexrt.api.network import Network
@@ -82,12 +82,6 @@ def trained(net: Network, optimizer: Any) -> tuple[list[float], dict[str, Array]
     return losses, dict(net.parameters)
 
 
-def assert_equal(one: dict[str, Array], other: dict[str, Array]) -> None:
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        np.testing.assert_array_equal(value, other[name], err_msg=name)
-
-
 # Whole steps.
 
 
@@ -101,8 +95,8 @@ def test_inside_and_after_the_call_are_the_same_bits(
     got = trained(network(threads, parts), inside)
     want = trained(network(threads, parts), Afterwards(after))
     assert got[0] == want[0]
-    assert_equal(got[1], want[1])
-    assert_equal(state_of(inside), state_of(after))
+    assert_bits(got[1], want[1])
+    assert_bits(state_of(inside), state_of(after))
 
 
 # Steps that must change nothing.
@@ -122,7 +116,7 @@ def test_a_script_that_ends_early_changes_nothing() -> None:
     backend.before, backend.seconds = spoil_one_group, 0.5
     with pytest.raises(DeviceError, match=r"processor \d gave up at instruction"):
         net.step(batch, optimizer)
-    assert_equal(net.parameters, start)
-    assert_equal(state_of(optimizer), state)
+    assert_bits(net.parameters, start)
+    assert_bits(state_of(optimizer), state)
     backend.mend()
     assert np.isfinite(net.step(batch, optimizer))

@@ -15,11 +15,12 @@ from scipy.special import expit
 import vertexrt as vrt
 from tests.agreement import Feature, holds, rows
 from tests.declared import Declared
-from tests.devices import SHIM_AND_GPU, require, shim
+from tests.devices import SHIM_AND_GPU, shim
 from tests.fuzz.campaign import Settings
 from tests.fuzz.test_fuzz import run
 from tests.messages import refused
 from tests.runs import DRAWS, Way
+from tests.strategies import one_graph
 from vertexrt.engine.variant import Passes
 
 H = 4
@@ -36,7 +37,7 @@ def batch(
     lists: list[list[int]], edges: dict[str, Any] | None = None, **pulls: Any
 ) -> vrt.GraphBatch:
     """Return a batch of one graph."""
-    return vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children(lists, pulls, edges or {})])
+    return one_graph(lists, pulls, edges or {})
 
 
 class OnEdgesAndInProducts(Declared, state={"h": 8}, b=(8,), w=(2, 8)):
@@ -426,7 +427,6 @@ class Special(vrt.VertexFunction):
 def test_functions_of_special_numbers(
     table: dict[str, tuple[Function, Function]], operands: list[Array], device: str, dtype: Any
 ) -> None:
-    require(device)
     with np.errstate(all="ignore"):
         given = [x.astype(dtype) for x in operands]
     pulls = {f"x{k}": x for k, x in enumerate(given)}

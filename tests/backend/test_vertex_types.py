@@ -121,38 +121,6 @@ def linked() -> GraphBatch:
     return GraphBatch.from_graphs([InputGraph.from_types(dict.fromkeys(LINKS, 1), edges)])
 
 
-class Spelt(vrt.VertexFunction):
-    """A word among others than those of its type's name, above edges of some kinds."""
-
-    def __init__(self, rows: int, below: vrt.VertexFunction | None = None) -> None:
-        super().__init__(state={"h": 2}, inputs={} if below is None else {"of": below})
-        self.table, self.kinds = vrt.Parameter((rows, 2)), vrt.Parameter((3, 2))
-
-    def forward(self) -> None:
-        h = vrt.embed(self.table, self.pull("word"))
-        if self.inputs:
-            kind = self.edge_index("kind", relation="of")
-            h = h + vrt.sum(self.gather_all("of").h + vrt.embed(self.kinds, kind))
-        self.scatter(h=h)
-        self.push("h", h)
-
-
-class TwoVocabularies(vrt.Model):
-    """Two types that pull one name with bounds of their own."""
-
-    def __init__(self) -> None:
-        self.low = Spelt(8)
-        self.high = Spelt(5, self.low)
-
-
-def spelt(word: int) -> GraphBatch:
-    key = "low", "of", "high"
-    pulls = {"low": {"word": np.array([7, 1])}, "high": {"word": np.array([word])}}
-    kinds = {key: {"kind": np.array([0, 2])}}
-    graph = InputGraph.from_types({"low": 2, "high": 1}, {key: [(0, 0), (1, 0)]}, pulls, kinds)
-    return GraphBatch.from_graphs([graph])
-
-
 class Looking(Declared, state={"h": 1}, of_calls=(3, 1), of_owns=(10, 1)):
     """Look up what the edges of two relations have under one name, in tables of two sizes."""
 
@@ -234,7 +202,6 @@ FEATURES = {
     "slots of edges": Feature(Weighed, tree, ALL[-4:-2]),
     "all and one": Feature(AllAndOne, twice_a_child, ON_HOST),
     "64 functions": Feature(links, linked, [Way()]),
-    "two vocabularies": Feature(TwoVocabularies, lambda: spelt(4), ON_HOST),
     "two tables": Feature(
         lambda: model(v=Looking()), lambda: [looked_up(0, 3, 4), looked_up(2, 7, 9)], ON_HOST
     ),
@@ -273,7 +240,6 @@ WRONG[0] = KINDS
             replace(tree(), edge_pulls={}),
             "Weighed pulls 'kind' of edges, which the batch does not",
         ),
-        (TwoVocabularies, spelt(5), "word"),
     ],
 )
 def test_values_that_do_not_fit(make: Callable[[], Any], batch: GraphBatch, text: str) -> None:
@@ -305,13 +271,6 @@ def _traced(body: Any) -> None:
             Weighed.forward(self)
 
     Body().trace()
-
-
-def test_a_slot_has_one_name() -> None:
-    """However its number is written, as `gather` takes it."""
-    found: list[Any] = []
-    _traced(lambda f: found.extend(f.edge("x", N, relation=of) for of in (1, "1", "01")))
-    assert len({value.index for value in found}) == 1
 
 
 class OfVertex(vrt.VertexFunction):
