@@ -91,63 +91,7 @@ def test_every_way_agrees(name: str, way: Way, data: st.DataObject) -> None:
         assert_same(run(net(name, way), batch), want, TOLERANCE[way.dtype], rounded)
 
 
-def two_kinds(name: str, size: int) -> vrt.GraphBatch:
-    """Return graphs whose leaves pull a word, whose inner vertices fill all slots."""
-    arity = FUNCTIONS[name][1]
-    slots = 2 if arity > 2 else arity
-    rng = np.random.default_rng(size)
-    graphs = []
-    for leaves in range(1, size):
-        lists: list[list[int]] = [[] for _ in range(leaves)]
-        for v in range(leaves, leaves + size):
-            lists.append([int(c) for c in rng.integers(max(0, v - 5), v, size=slots)])
-        pulls = pulls_for(len(lists), size + leaves)
-        leaf = np.array([not kids for kids in lists])
-        pulls["word"] = np.where(leaf, np.maximum(pulls["word"], 0), -1).astype(np.int32)
-        pulls["label"] = np.maximum(pulls["label"], 0)
-        for pull in ("mark", "target"):
-            pulls[pull] = vrt.Rows(pulls[pull].table, np.maximum(pulls[pull].index, 0))
-        graphs.append(vrt.InputGraph.from_children(lists, pulls))
-    return vrt.GraphBatch.from_graphs(graphs)
-
-
-@pytest.mark.parametrize(
-    ("name", "dtype"),
-    [
-        ("tree-lstm", "float64"),
-        ("lstm-lm", "float32"),
-        ("tree-fc", "float64"),
-        ("forget-all", "float64"),
-    ],
-)
-def test_cpu_agrees_with_all_passes_on(name: str, dtype: str) -> None:
-    """Every policy runs the same compiled kinds; batches of several sizes reuse the arena."""
-    for size in (2, 6, 3):
-        batch = two_kinds(name, size)
-        want = train(net(name, PLAIN), batch)
-        for policy in POLICIES:
-            got = train(net(name, Way("cpu", dtype=dtype, policy=policy)), batch)
-            assert_same(got, want, TOLERANCE[dtype])
-
-
 # Gradients: what the loss is divided by, through two networks, of each form of a pull.
-
-
-def test_reductions_of_the_loss() -> None:
-    """`graph` divides by the graphs, `vertex` by the vertices with a loss, `sum` not at all."""
-    pulls = {"word": [0, 1, -1], "label": [-1, 2, 0]}
-    graph = vrt.InputGraph.from_children([[], [], [0, 1]], pulls)
-    batch = vrt.GraphBatch.from_graphs([graph] * 3)
-    losses, gradients = {}, {}
-    for reduction in ("sum", "mean_graphs", "mean_vertices"):
-        made = vrt.compile(
-            FUNCTIONS["tree-lstm"][0](), device="reference", dtype="float64", reduction=reduction
-        )
-        result = train(made, batch)
-        losses[reduction], gradients[reduction] = result.loss, result.parameters["u_f"]
-    assert losses["mean_graphs"] == pytest.approx(losses["sum"] / 3)
-    assert losses["mean_vertices"] == pytest.approx(losses["sum"] / 6)
-    np.testing.assert_allclose(gradients["mean_vertices"], gradients["sum"] / 6, rtol=1e-12)
 
 
 FORMS = {  # absent rows have no gradient, shared rows add up, each form gets its shape back

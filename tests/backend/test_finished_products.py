@@ -10,8 +10,10 @@ import pytest
 import vertexrt as vrt
 from tests.agreement import Feature, holds, rows
 from tests.declared import Declared
+from tests.many_vectors import ManyVectors, two_chains
 from tests.runs import PLAIN, Way
 from tests.strategies import one_chain
+from vertexrt.engine.variant import Passes
 from vertexrt.graph import GraphBatch, InputGraph
 
 IN, HIDDEN = 12, 8
@@ -122,6 +124,12 @@ FEATURES = {
         )
         for dtype, listed in (("float32", False), ("float64", True))
     },
+    # Kernels take as many arguments as their steps have; a persistent one is refused in time.
+    "a loop that reads many parameters": Feature(
+        partial(ManyVectors, 100),
+        two_chains,
+        [Way(d, passes=Passes(streams=n)) for d in ("shim", "cuda") for n in (1, 2)],
+    ),
     "rows that a group stores besides": Feature(
         BesideStoredRows, partial(batch_of, 8), single("persistent", 2), PLAIN
     ),

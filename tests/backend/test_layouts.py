@@ -39,31 +39,6 @@ def graph(tree: ChildLists, rng: np.random.Generator, targets: Sequence[int]) ->
     return vrt.InputGraph.from_children(tree, {"word": word, "target": vrt.Rows(values, at)})
 
 
-def batches(rng: np.random.Generator) -> list[vrt.GraphBatch]:
-    """Return batches of one size: shapes, targets and words come again, alone and together."""
-    trees = [[joined(rng, LEAVES), joined(rng, LEAVES)] for _ in range(2)]
-    last, first = [2 * LEAVES - 2], [0]
-    picks = [
-        (0, last),
-        (0, last),
-        (1, last),
-        (1, first),
-        (1, first),
-        (0, first),
-        (0, last),
-        (0, []),
-    ]
-    return [
-        vrt.GraphBatch.from_graphs([graph(tree, rng, targets) for tree in trees[which]])
-        for which, targets in picks
-    ]
-
-
-def of_one_size() -> Iterator[vrt.GraphBatch]:
-    rng = np.random.default_rng(5)
-    yield from batches(rng) + batches(rng)
-
-
 def from_a_pool() -> Iterator[vrt.GraphBatch]:
     """Take graphs, which are known by their digests; only pulls are copied."""
     rng = np.random.default_rng(8)
@@ -102,9 +77,7 @@ def tree_fc() -> vrt.VertexFunction:
     return TreeFC(WORDS, HIDDEN)
 
 
-@pytest.mark.parametrize(
-    ("make", "given"), [(tree_fc, of_one_size), (tree_fc, from_a_pool), (Chained, of_merged_rows)]
-)
+@pytest.mark.parametrize(("make", "given"), [(tree_fc, from_a_pool), (Chained, of_merged_rows)])
 @pytest.mark.parametrize("way", WAYS)
 def test_batches_are_told_apart(
     way: Way,

@@ -16,7 +16,7 @@ from tests.runs import Way, assert_loss_gradients
 from vertexrt.data.edges import chain, stacked
 from vertexrt.data.files import Text
 from vertexrt.data.generated import circuit_graph, layered_graphs
-from vertexrt.data.readers import pyramids, tagged, translation
+from vertexrt.data.readers import tagged, translation
 from vertexrt.models import (
     DAGNN,
     BiLSTMCharTagger,
@@ -76,16 +76,6 @@ TREES = [
     ],
     [LabelledVertex([], 5, 2)],
 ]
-# A vertex of a pyramid, or of another graph, may have several parents.
-PYRAMID = [
-    [
-        *(LabelledVertex([], word, -1) for word in (1, 2, 3)),
-        LabelledVertex([0, 1], -1, -1),
-        LabelledVertex([1, 2], -1, -1),
-        LabelledVertex([3, 4], -1, 1),
-    ],
-    [LabelledVertex([], 5, 2)],
-]
 DAG = [
     [
         LabelledVertex([], 1, 0),
@@ -108,12 +98,11 @@ def graphs(vertices: list[list[LabelledVertex]]) -> vrt.GraphBatch:
     )
 
 
-def tree(make: Callable[..., Any], vertices: Any, compute: Any, batch: Any = None) -> Case:
+def tree(make: Callable[..., Any], vertices: Any, compute: Any) -> Case:
     sizes = (VOCAB, HIDDEN) if make is RvNN else (VOCAB, EMBED, HIDDEN)
-    given = graphs(vertices) if batch is None else batch
     return Case(
         partial(make, *sizes, classes=CLASSES),
-        given,
+        graphs(vertices),
         lambda p: by_hand.of_graphs(p, vertices, compute),
     )
 
@@ -190,9 +179,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "slstm-lm": lambda: language_model(SLSTMLanguageModel, by_hand.slstm, 2),
     "residual-rnn": lambda: language_model(ResidualRNN, by_hand.rnn, 8, HIDDEN),
     "rvnn": lambda: tree(RvNN, TREES, by_hand.rvnn),
-    "td-rnn": lambda: tree(RvNN, PYRAMID, by_hand.rvnn, pyramids(graphs(PYRAMID_TREES))),
     "nary-tree-lstm": lambda: tree(NaryTreeLSTM, TREES, by_hand.nary),
-    "td-lstm": lambda: tree(NaryTreeLSTM, PYRAMID, by_hand.nary, pyramids(graphs(PYRAMID_TREES))),
     "child-sum-tree-lstm": lambda: tree(ChildSumTreeLSTM, TREES, by_hand.child_sum),
     "dag-lstm": lambda: tree(ChildSumTreeLSTM, DAG, by_hand.child_sum),
     "bilstm-tagger": lambda: tagger(False),
@@ -201,15 +188,6 @@ CASES: dict[str, Callable[[], Case]] = {
     "dagnn": dagnn,
     "deepgate": deepgate,
 }
-PYRAMID_TREES = [
-    [
-        *(LabelledVertex([], word, 0) for word in (1, 2)),
-        LabelledVertex([0, 1], -1, 0),
-        LabelledVertex([], 3, 0),
-        LabelledVertex([2, 3], -1, 1),
-    ],
-    [LabelledVertex([], 5, 2)],
-]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -15,7 +15,7 @@ import vertexrt as vrt
 from tests.backend.test_on_device import SIZE, Lent, Node, assert_near, batch, host, lend
 from tests.declared import Declared
 from tests.devices import on_gpus, shim
-from tests.lstm_chains import HIDDEN, STEPS, WAYS, WIDTH, chains, compiled, drawn, exact
+from tests.lstm_chains import STEPS, WAYS, WIDTH, Lstm, chains, compiled, drawn, exact
 from tests.planned import other_numbers, tables_of
 from tests.runs import Way
 from tests.strategies import one_chain
@@ -47,13 +47,7 @@ def test_an_lstm_by_hand(device: str, engine: str, threads: int, lengths: list[i
             assert_near(found["h"], rows, "h")
             if "sum" in found:
                 assert_near(found["sum"], rows.sum(axis=1), "sum")
-        if seed == 1:  # other batches and steps run in between, and parameters change
-            other = chains([17, 4] * 5, *drawn(7, 105))
-            net(other)
-            loss = {"h": np.ones((105, HIDDEN), np.float32)}
-            net.record(other).backward(loss)
-            vrt.SGD(0.1).step(net)
-            net.parameters["u"] = 1.5 * net.parameters["u"]
+        net.parameters["u"] = 1.5 * net.parameters["u"]
     x, words = drawn(0, count)  # what is left out is as it was planned
     given, _ = drawn(5, count)
     assert_near(plans[0][0]({"x": given})["h"], exact(net.parameters, lengths, given, words))
@@ -226,3 +220,48 @@ def test_what_else_is_refused() -> None:
         net.record(graphs, vertices=[0])  # type: ignore[call-arg]
     with pytest.raises(PullError, match="pulls 'word', which the batch does not give"):
         net.plan(one_chain(2))
+
+
+# Pushes of chosen vertices, and passes that read arrays of a device: against an LSTM by hand.
+
+
+@pytest.mark.parametrize(("device", "engine", "threads"), WAYS)
+def test_results_of_chosen_vertices(device: str, engine: str, threads: int) -> None:
+    net, lengths = compiled(device, engine, threads), [3, 1, 9, 5]
+    graphs = chains(lengths, *drawn(0, 18))
+    wanted = exact(net.parameters, lengths, *drawn(0, 18))
+    several = [graphs.roots, [17, 0, 5, 5], np.arange(17, -1, -1), [], list(range(0, 18, 2))]
+    for vertices in several:
+        rows = wanted[np.asarray(vertices, np.int64)]
+        found = [
+            net(graphs, outputs=["sum", "h"], vertices=vertices),
+            net(graphs, vertices=vertices, arrays="device"),
+            net(graphs, vertices=vertices),
+            net.plan(graphs, vertices=vertices)(),
+            net.plan(graphs, vertices=vertices, arrays="device")(),
+        ]
+        for each in found:
+            assert_near(each["h"], rows, "h")
+            assert_near(each["sum"], rows.sum(axis=1), "sum")
+
+
+class LstmToSumUp(Lstm):
+    """The LSTM, whose loss is the sum of its state."""
+
+    def forward(self) -> None:
+        super().forward()
+        self.push("loss", vrt.sum(self.gather(0).h))
+
+
+@pytest.mark.parametrize(("device", "engine", "threads"), WAYS)
+def test_a_step_keeps_pushes_of_chosen_vertices(device: str, engine: str, threads: int) -> None:
+    net, lengths = compiled(device, engine, threads, LstmToSumUp), [3, 1, 9, 5]
+    graphs = chains(lengths, *drawn(0, 18))
+    for vertices in (graphs.roots, [17, 0, 5, 5], None, []):
+        wanted = exact(net.parameters, lengths, *drawn(0, 18))
+        rows = wanted if vertices is None else wanted[np.asarray(vertices, np.int64)]
+        loss = net.step(graphs, vrt.SGD(0.1), outputs=["sum", "h"], vertices=vertices)
+        assert_near(loss.outputs["h"], rows, "h")
+        assert_near(loss.outputs["sum"], rows.sum(axis=1), "sum")
+    with pytest.raises(UsageError, match="vertices has 18; 0 to 17, vertices of the batch"):
+        net.step(graphs, vrt.SGD(0.1), outputs=["h"], vertices=[18])

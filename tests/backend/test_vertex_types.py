@@ -53,21 +53,6 @@ def tree() -> GraphBatch:
     return GraphBatch.from_graphs(graphs)
 
 
-class AllAndOne(Declared, arity=2, state={"h": 1}, w=(1,)):
-    """One name of all children and of one: the gradient of what edges carry is the sum of both."""
-
-    def forward(self) -> None:
-        every, first = self.edge("x", relation="children"), self.edge("x", relation=0)
-        h = self.w * (vrt.sum(every * 2.0) + first * 3.0 + self.gather(1).h)
-        self.scatter(h=h)
-        self.push("h", h)
-
-
-def twice_a_child() -> GraphBatch:
-    graph = InputGraph.from_children([[], [0, 0]], {}, {"x": np.array([0.5, -1.0])})
-    return GraphBatch.from_graphs([graph])
-
-
 def twins() -> GraphBatch:
     """Return a graph with two equal vertices, and two with the same children otherwise."""
     edges = {("node", "a", "node"): [(0, 1), (0, 2)], ("node", "b", "node"): [(0, 2), (0, 1)]}
@@ -200,7 +185,6 @@ FEATURES = {
     "ticking": Feature(lambda: related.Circuit(related.TickingGate), related.circuits, ALL[-2:]),
     "dropping": Feature(lambda: model(node=Dropping()), twins, ALL, judge=Way()),
     "slots of edges": Feature(Weighed, tree, ALL[-4:-2]),
-    "all and one": Feature(AllAndOne, twice_a_child, ON_HOST),
     "64 functions": Feature(links, linked, [Way()]),
     "two tables": Feature(
         lambda: model(v=Looking()), lambda: [looked_up(0, 3, 4), looked_up(2, 7, 9)], ON_HOST
