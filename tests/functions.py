@@ -133,26 +133,6 @@ class MaxMean(Declared, state={"h": H}, embedding=(WORDS, E), w=(H, E), u=(H, 2 
         self.push("loss", vrt.sum(h * h))
 
 
-class Initial(vrt.VertexFunction):
-    """An absent child reads declared parameters, one for each field."""
-
-    def __init__(self) -> None:
-        self.c0 = vector(H)
-        self.h0 = vector(H)
-        super().__init__(arity=2, state={"c": H, "h": H}, initial={"c": self.c0, "h": self.h0})
-        self.u = vrt.Parameter((2 * H, H))
-        self.b = vector(2 * H)
-
-    def forward(self) -> None:
-        left, right = self.gather(0), self.gather(1)
-        i, u = vrt.split(self.u @ (left.h + 0.5 * right.h) + self.b, 2)
-        c = vrt.sigmoid(i) * vrt.tanh(u) + left.c - 0.3 * right.c
-        h = vrt.tanh(c)
-        self.scatter(c=c, h=h)
-        self.push("h", h)
-        self.push("loss", vrt.sum(h))
-
-
 class Tied(Declared, arity=1, state={"h": E}, embedding=(WORDS, E), u=(E, E)):
     """The embedding is also the matrix of the softmax, so its gradient is dense and summed."""
 
@@ -314,7 +294,6 @@ FUNCTIONS: dict[str, tuple[Make, int]] = {
     "forget-all": (ForgetAll, 5),
     "attention": (Attention, 5),
     "max-mean": (MaxMean, 4),
-    "initial": (Initial, 2),
     "tied": (Tied, 1),
     "dropout": (Dropout, 3),
     "no-gather": (NoGather, 3),

@@ -67,7 +67,7 @@ ROWS = {  # names -> ways in which they run
     tuple(FUNCTIONS): [SINGLE, Way("cuda"), Way("cuda", "float32")],
     tuple(n for n in FUNCTIONS if n != "dropout"): [Way(threads=2)],  # which draws by share
     # What the code generator does differently: slots, edges, views, pulls, reductions.
-    ("gru", "max-mean", "initial", "tied", "pass-on", "both", "elementwise"): [UNSPECIALISED],
+    ("gru", "max-mean", "tied", "pass-on", "both", "elementwise"): [UNSPECIALISED],
     ("attention", "oddments", "marks"): [UNSPECIALISED, Way("shim")],
     ("tree-lstm", "dropout"): [Way("shim")],
     tuple(WIDE): [Way("shim", "float32")],

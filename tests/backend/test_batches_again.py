@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.backend.test_open_training import LISTS, Tree
+from tests.backend.test_frozen import batch
+from tests.backend.test_open_training import Tree
 from tests.declared import Declared
 from tests.devices import shim
 from tests.runs import Way
-from tests.strategies import one_chain, pulls_for
+from tests.strategies import one_chain
 from vertexrt.models import TreeLSTM
 
 SHIM = pytest.param(Way("shim"), marks=shim)
@@ -33,9 +34,7 @@ ORDER = (0, 0, 1, 0, 2, 1, 0, 2, 2, 0, 1)  # of batches of 1, 2 and 40 trees: th
 
 
 def make(number: int) -> vrt.GraphBatch:
-    count = (1, 2, 40)[number]
-    graphs = [vrt.InputGraph.from_children(LISTS, pulls_for(5, k + number)) for k in range(count)]
-    return vrt.GraphBatch.from_graphs(graphs)
+    return batch(*range(number, number + (1, 2, 40)[number]))
 
 
 def play(net: vrt.Network, batch_of: Callable[[int], vrt.GraphBatch]) -> list[Any]:

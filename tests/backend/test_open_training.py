@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.backend.test_frozen import batch
 from tests.declared import Declared
 from tests.devices import shim
 from tests.optimizers import OPTIMIZERS, Make
 from tests.runs import Way, assert_bits, assert_close
-from tests.strategies import one_chain, pulls_for
+from tests.strategies import one_chain
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import PullError, UsageError
 
-LISTS = [[], [], [0, 1], [2, -1], [1]]
 SHIM = pytest.param("shim", marks=shim)
 DEVICES = ["reference", "cpu", SHIM]
 
@@ -32,14 +32,6 @@ class Tree(Declared, arity=2, state={"h": 5}, table=(7, 3), w=(5, 3), u=(5, 5)):
         h = vrt.tanh(x + self.u @ (self.gather(0).h + self.gather(1).h))
         self.scatter(h=h)
         self.push("loss", vrt.losses.squared_error(self.push("h", h), 0.3))
-
-
-def graph(seed: int) -> vrt.InputGraph:
-    return vrt.InputGraph.from_children(LISTS, pulls_for(5, seed))
-
-
-def batch(*seeds: int) -> vrt.GraphBatch:
-    return vrt.GraphBatch.from_graphs([graph(seed) for seed in seeds])
 
 
 def network(way: Way | None = None) -> vrt.Network:

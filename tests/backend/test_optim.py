@@ -4,10 +4,8 @@
 """
 
 import math
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from tests.optimizers import OPTIMIZERS, STEPS, make_store, run
@@ -17,9 +15,6 @@ from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.update import updated_ranges
 from vertexrt.errors import NumericError, PlanError
 from vertexrt.kernels.cpu.update import norm_of
-
-Array = npt.NDArray[Any]
-
 
 every_optimizer = pytest.mark.parametrize("name", OPTIMIZERS)
 every_dtype = pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -15,7 +15,6 @@ from vertexrt.errors import CheckpointError, UsageError
 Array = npt.NDArray[Any]
 
 every_optimizer = pytest.mark.parametrize("name", OPTIMIZERS)
-every_dtype = pytest.mark.parametrize("dtype", ["float32", "float64"])
 
 
 @every_optimizer

@@ -15,40 +15,21 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.declared import Declared
+from tests.backend.test_frozen import batch as batch_of
+from tests.backend.test_open_training import Tree
 from tests.runs import assert_bits
 from tests.shim.build import available
 from tests.shim_device import put_in_place
-from tests.strategies import CLASSES, WORDS, pulls_for
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError, UsageError
 from vertexrt.native.blas import blas_threads
 
 ROOT = Path(__file__).resolve().parents[2]
-TREES = ([[], [], [0, 1]], [[], [], [0, 1], [], [2, 3]], [[], [0], [1], [2]])
-
-
-class Small(Declared, arity=2, state={"h": 3}, embedding=(WORDS, 3), u=(3, 3), v=(CLASSES, 3)):
-    """A recurrence of few ops: what is compiled does not matter here, and takes time."""
-
-    def forward(self) -> None:
-        x = vrt.embed(self.embedding, self.pull("word"))
-        h = vrt.tanh(x + self.u @ (self.gather(0).h + self.gather(1).h))
-        self.scatter(h=h)
-        logits = self.push("logits", self.v @ h)
-        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
-
-
-def batch_of(graphs: int) -> vrt.GraphBatch:
-    trees = [TREES[k % 3] for k in range(graphs)]
-    return vrt.GraphBatch.from_graphs(
-        [vrt.InputGraph.from_children(t, pulls_for(len(t), k)) for k, t in enumerate(trees)]
-    )
 
 
 def network(device: str = "cpu", engine: str = "batched", threads: int = 2) -> vrt.Network:
     return vrt.compile(
-        Small(),
+        Tree(),
         device=device,
         engine=engine,
         threads=threads,
@@ -73,19 +54,19 @@ def in_threads(count: int, work: Callable[[int], None]) -> None:
 @pytest.mark.parametrize("engine", ["batched", "persistent"])
 def test_evaluations_of_several_threads_are_apart(engine: str) -> None:
     net = network(engine=engine)
-    batches = [batch_of(k) for k in (1, 2, 5, 9)]
-    expected = [net(batch)["logits"] for batch in batches]
+    batches = [batch_of(*range(k)) for k in (1, 2, 5, 9)]
+    expected = [net(batch)["h"] for batch in batches]
 
     def work(k: int) -> None:
         for _ in range(20):
-            assert np.array_equal(net(batches[k])["logits"], expected[k])
+            assert np.array_equal(net(batches[k])["h"], expected[k])
 
     in_threads(4, work)
 
 
 def test_steps_of_several_threads_come_one_after_the_other() -> None:
     nets, optimizers = [network(), network()], [vrt.Adam(0.01), vrt.Adam(0.01)]
-    batch = batch_of(5)
+    batch = batch_of(*range(5))
     in_threads(3, lambda _: [nets[0].step(batch, optimizers[0]) for _ in range(8)] and None)
     for _ in range(24):
         nets[1].step(batch, optimizers[1])
@@ -93,7 +74,7 @@ def test_steps_of_several_threads_come_one_after_the_other() -> None:
 
 
 def test_threads_go_back_through_passes_of_their_own() -> None:
-    net, batches = network(), [batch_of(k) for k in (1, 5)]
+    net, batches = network(), [batch_of(*range(k)) for k in (1, 5)]
     expected = [net.record(batch).backward().parameters for batch in batches]
 
     def work(k: int) -> None:
@@ -105,7 +86,7 @@ def test_threads_go_back_through_passes_of_their_own() -> None:
 
 
 def test_blas_has_its_threads_again_after_networks_in_turn() -> None:
-    nets, batch = [network(), network(engine="persistent")], batch_of(5)
+    nets, batch = [network(), network(engine="persistent")], batch_of(*range(5))
     with blas_threads().limit(limits=2):
         before = [pool["num_threads"] for pool in blas_threads().info()]
         assert set(before) == {2}
@@ -132,13 +113,13 @@ HEAD = "import os, signal, threading, time\nfrom tests.backend.test_threads impo
 
 def test_threads_may_compile_at_once_in_a_new_process() -> None:
     code = """
-function = Small()  # one, which notes what it pulls while it is traced
+function = Tree()  # one, which notes what it pulls while it is traced
 found = {}
 
 def work(k):
     options = {"device": "cpu", "seed": 1, "dtype": "float64"}
     made = network() if k % 2 else vrt.compile(function, **options)
-    found[k] = made(batch_of(4))["logits"].tobytes()
+    found[k] = made(batch_of(*range(4)))["h"].tobytes()
 
 in_threads(6, work)
 assert len(set(found.values())) == 1, found
@@ -149,8 +130,9 @@ assert len(set(found.values())) == 1, found
 def test_a_forked_child_goes_on() -> None:
     """With worker threads of its own, though another thread of the parent is in a step."""
     code = """
-net, busy, batch, optimizer = network(), network(engine="persistent"), batch_of(5), vrt.SGD(0.1)
-whole = batch_of(20)
+net, busy, batch = network(), network(engine="persistent"), batch_of(*range(5))
+optimizer = vrt.SGD(0.1)
+whole = batch_of(*range(20))
 losses = [net.step(batch, optimizer) for _ in range(2)]
 busy.step(batch, vrt.SGD(0.1))
 other = threading.Thread(target=lambda: [busy.step(batch, vrt.SGD(0.1)) for _ in range(150)])
@@ -178,7 +160,7 @@ other.join()
 @pytest.mark.skipif(not available(), reason="no C++ compiler")
 def test_a_forked_child_of_a_gpu_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     put_in_place(monkeypatch)
-    net, batch = network("cuda"), batch_of(2)
+    net, batch = network("cuda"), batch_of(*range(2))
     net(batch)
     read, write = os.pipe()
     with warnings.catch_warnings():

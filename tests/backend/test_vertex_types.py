@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,42 +13,15 @@ import vertexrt as vrt
 from tests import relation_models as related
 from tests import typed_models as typed
 from tests.agreement import ON_GPU, ON_HOST, Feature, agree, holds, rows
+from tests.bodies import WithBody
 from tests.declared import Declared
 from tests.runs import Way
+from tests.strategies import one_graph
 from vertexrt.errors import PullError, TraceError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.passes import specialise
 
 N, KINDS = 4, 3
-
-
-class Weighed(Declared, arity=2, state={"h": N}, kinds=(KINDS, N), w=(N, N), b=(N,)):
-    """A tree whose edges to the left and to the right have a kind and a vector each."""
-
-    def forward(self) -> None:
-        total = self.b
-        for slot in range(2):
-            kind, x = self.edge("kind", relation=slot), self.edge("x", N, relation=slot)
-            child = self.gather(slot).h
-            total = total + (self.w @ child + vrt.embed(self.kinds, kind)) * x
-        h = vrt.tanh(total)
-        self.scatter(h=h)
-        self.push("h", h)
-        self.push("loss", vrt.losses.squared_error(h, 0.1))
-
-
-def tree() -> GraphBatch:
-    """Return two graphs; a slot may be empty, and an edge without values."""
-    rng, graphs = np.random.default_rng(4), []
-    for lists in ([[], [], [0, 1], [-1, 2], [3, 2]], [[], [0, 0]]):
-        slots = sum(map(len, lists))
-        index = np.where(rng.random(slots) < 0.8, np.arange(slots), -1)
-        values = {
-            "kind": rng.integers(-1, KINDS, slots),
-            "x": vrt.Rows(rng.standard_normal((slots, N)), index),
-        }
-        graphs.append(InputGraph.from_children(lists, {}, values))
-    return GraphBatch.from_graphs(graphs)
 
 
 def twins() -> GraphBatch:
@@ -182,9 +153,7 @@ FEATURES = {
             r"gather_all\(\) field=wire.h relation=1 slot=1 : edge float\[5\]",
         ),
     ),
-    "ticking": Feature(lambda: related.Circuit(related.TickingGate), related.circuits, ALL[-2:]),
     "dropping": Feature(lambda: model(node=Dropping()), twins, ALL, judge=Way()),
-    "slots of edges": Feature(Weighed, tree, ALL[-4:-2]),
     "64 functions": Feature(links, linked, [Way()]),
     "two tables": Feature(
         lambda: model(v=Looking()), lambda: [looked_up(0, 3, 4), looked_up(2, 7, 9)], ON_HOST
@@ -195,40 +164,6 @@ FEATURES = {
 @pytest.mark.parametrize(("name", "way"), rows(FEATURES))
 def test_every_way_agrees(name: str, way: Way) -> None:
     holds(FEATURES[name], way)
-
-
-def changed(**values: Any) -> GraphBatch:
-    return replace(tree(), edge_pulls={**tree().edge_pulls, **values})
-
-
-WRONG = np.array(tree().edge_pulls["kind"])
-WRONG[0] = KINDS
-
-
-@pytest.mark.parametrize(
-    ("make", "batch", "text"),
-    [
-        (
-            Weighed,
-            changed(kind=WRONG),
-            "'kind' of the edge in '0' of vertex 2 of graph 0 is 3; 0 to 2, the rows",
-        ),
-        (
-            Weighed,
-            changed(kind=WRONG * 1.0),
-            "'kind' is float64 of shape .*reads an integer per edge",
-        ),
-        (Weighed, changed(x=np.ones(len(WRONG))), "reads real numbers of shape .4. per edge"),
-        (
-            Weighed,
-            replace(tree(), edge_pulls={}),
-            "Weighed pulls 'kind' of edges, which the batch does not",
-        ),
-    ],
-)
-def test_values_that_do_not_fit(make: Callable[[], Any], batch: GraphBatch, text: str) -> None:
-    with pytest.raises(PullError, match=text):
-        Way().compile(make())(batch)
 
 
 @pytest.mark.parametrize("planned", [False, True])
@@ -248,15 +183,6 @@ def test_a_number_is_bounded_by_the_table_of_its_own_relation(
         plan({"kind": wrong.edge_pulls["kind"]}) if planned else net(wrong)
 
 
-def _traced(body: Any) -> None:
-    class Body(Weighed):
-        def forward(self) -> None:
-            body(self)
-            Weighed.forward(self)
-
-    Body().trace()
-
-
 class OfVertex(vrt.VertexFunction):
     def forward(self) -> None:
         self.scatter(h=self.push("h", vrt.ones(1) * self.pull("weight")))
@@ -271,11 +197,14 @@ class OfEdge(vrt.VertexFunction):
 @pytest.mark.parametrize(
     ("traced", "text"),
     [
-        (lambda f: f.edge("x", N, relation=2), r"\[edge\] slot 2 at .*declares slots 0..1"),
-        (lambda f: f.edge("x", N, relation=None), r"\[edge\] slot None at .*pass the number"),
-        (lambda f: f.edge("x", 3, relation=0), "it was pulled before with shape .3."),
+        (lambda f: f.edge("x", 4, relation=2), r"\[edge\] slot 2 at .*declares slots 0..1"),
+        (lambda f: f.edge("x", 4, relation=None), r"\[edge\] slot None at .*pass the number"),
+        (
+            lambda f: [f.edge("x", n, relation=0) for n in (4, 3)],
+            "it was pulled before with shape .4.",
+        ),
         (lambda f: f.edge("x", relation="left"), "of a function that stands alone"),
-        (lambda f: f.pull("x", N), "'x' of vertices and of edges"),
+        (lambda f: (f.edge("x", relation=0), f.pull("x")), "'x' of vertices and of edges"),
         (
             lambda _: model(first=OfVertex(state={"h": 1}), second=OfEdge(state={"h": 1})).trace(),
             "'weight' is of vertices in first, of edges in second",
@@ -284,7 +213,14 @@ class OfEdge(vrt.VertexFunction):
 )
 def test_mistakes(traced: Any, text: str) -> None:
     with pytest.raises(TraceError, match=text):
-        _traced(traced)
+        WithBody(traced).trace()
+
+
+def test_an_edge_of_a_slot_has_bounds() -> None:
+    """Each is named by its slot."""
+    net = Way().compile(WithBody(lambda f: f.push("k", vrt.embed(f.w, f.edge("kind", relation=0)))))
+    with pytest.raises(PullError, match="'kind' of the edge in '0' of vertex 1 of graph 0 is 4; 0"):
+        net(one_graph([[], [0]], {}, {"kind": np.array([4])}))
 
 
 def test_json_lines_carry_relations(tmp_path: Path) -> None:
