@@ -199,43 +199,7 @@ VRT_KERNEL(past, Args, 64) { VRT_SHARED(real, s); s[threadIdx.x] = 0; }
     assert "wrote past its 32 bytes of dynamic shared memory" in capfd.readouterr().err
 
 
-# The shim's matrix unit computes what a GPU's does.
-
-
 pytestmark = pytest.mark.skipif(not shim.available(), reason="no C++ compiler")
-
-
-MATRICES = """
-#include "tensor_cores.cuh"
-VRT_KERNEL(multiplied, Args, 32) {
-    const int g = threadIdx.x / 4, t = threadIdx.x % 4;
-    const real* const b = a.x + 128;
-    const real* const c = b + 64;
-    const float of_a[4] = {a.x[g * 8 + t], a.x[(g + 8) * 8 + t], a.x[g * 8 + t + 4],
-                           a.x[(g + 8) * 8 + t + 4]};
-    float d[4];
-    for (int e = 0; e < 4; ++e) d[e] = c[(g + e / 2 * 8) * 8 + 2 * t + e % 2];
-    mma(d, of_a, b[t * 8 + g], b[(t + 4) * 8 + g], d);
-    for (int e = 0; e < 4; ++e) a.y[(g + e / 2 * 8) * 8 + 2 * t + e % 2] = d[e];
-}
-"""
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_a_matrix_unit_truncates_operands_and_sums(seed: int) -> None:
-    a, b, c = (
-        np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-        for shape in ((16, 8), (8, 8), (16, 8))
-    )
-    y, x = np.empty_like(c), np.concatenate([part.ravel() for part in (a, b, c)])
-    module = build(HEAD + MATRICES)
-    module.seed(seed)
-    assert launch(module, "multiplied", 1, 32, arguments(y, x)) == 0
-    module.seed(0)
-    held = [(part.view(np.uint32) & 0xFFFFE000).view(np.float32).astype(float) for part in (a, b)]
-    wanted = c + held[0] @ held[1]
-    assert (np.abs(y) <= np.abs(wanted) + 1e-15).all()
-    np.testing.assert_allclose(y, wanted, rtol=1.2e-7)
 
 
 # The shim compiles a module once, and says what is missing.

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 import vertexrt as vrt
 from tests.agreement import agree
+from tests.backend.test_persistent import generated
 from tests.devices import on_gpus
 from tests.functions import FUNCTIONS
 from tests.runs import OFF, Way, assert_same, train
@@ -15,7 +15,7 @@ from tests.watched_backend import watched
 from vertexrt.engine.explain import training_use
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import UsageError
-from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.graph import GraphBatch
 from vertexrt.script.assemble import Batch, assemble
 
 STEPWISE = Passes(segment=False)
@@ -23,23 +23,7 @@ OP_BY_OP = Passes(segment=False, fuse=False)
 
 
 def batch_of(name: str) -> GraphBatch:
-    """Return two graphs that a function of `FUNCTIONS` runs on."""
-    rng = np.random.default_rng(3)
-
-    def graph(leaves: int) -> InputGraph:
-        n = leaves if name == "lstm-lm" else 2 * leaves - 1
-        word = rng.integers(0, 5, n)
-        if name != "lstm-lm":
-            word[leaves:] = -1
-        pulls = {
-            "word": word.astype(np.int32),
-            "label": rng.integers(0, 3, n).astype(np.int32),
-            "target": rng.standard_normal((n, 1)),
-        }
-        make = InputGraph.chain if name == "lstm-lm" else InputGraph.complete_tree
-        return make(leaves, pulls=pulls)
-
-    return GraphBatch.from_graphs([graph(4), graph(2)])
+    return generated("chain" if name == "lstm-lm" else "tree", 2)
 
 
 def instructions(way: Way, function: vrt.VertexFunction, batch: GraphBatch) -> int:

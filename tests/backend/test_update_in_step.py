@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.backend.test_persistent import generated
 from tests.functions import H
 from tests.optimizers import OPTIMIZERS, state_of
 from tests.runs import Way, assert_bits
@@ -22,7 +23,7 @@ from vertexrt.api.network import Network
 from vertexrt.api.optimizer import Optimizer
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.errors import DeviceError
-from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.graph import GraphBatch
 from vertexrt.models.tree_fc import TreeFC
 
 Array = np.ndarray[Any, Any]
@@ -48,23 +49,8 @@ def watched_network(threads: int, parts: int) -> tuple[Network, WatchedBackend]:
 
 
 def batches() -> list[GraphBatch]:
-    """Draw batches that touch different rows of the table; graphs of one batch differ in size."""
-    rng = np.random.default_rng(1)
-    drawn = []
-    for k in range(STEPS):
-        graphs = []
-        for leaves in (2, 5, 3, 4, 2):
-            lists: list[list[int]] = [[] for _ in range(leaves)]
-            top = 0
-            for leaf in range(1, leaves):
-                lists.append([top, leaf])
-                top = len(lists) - 1
-            word = rng.integers(k, WORDS, len(lists)).astype(np.int32)
-            word[leaves:] = -1
-            target = rng.standard_normal((len(lists), 1))
-            graphs.append(InputGraph.from_children(lists, {"word": word, "target": target}))
-        drawn.append(GraphBatch.from_graphs(graphs))
-    return drawn
+    """Draw batches that look up different rows of the table; graphs of one batch differ in size."""
+    return [generated("tree", 5, seed) for seed in range(STEPS)]
 
 
 class Afterwards:
