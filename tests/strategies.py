@@ -153,6 +153,11 @@ def one_graph(
     return GraphBatch.from_graphs([graph])
 
 
+def one_typed(*given: Any, **more: Any) -> GraphBatch:
+    """Make a batch of one graph, see `InputGraph.from_types`."""
+    return GraphBatch.from_graphs([InputGraph.from_types(*given, **more)])
+
+
 def one_chain(length: int, pulls: Mapping[str, Any] | None = None) -> GraphBatch:
     """Make a batch of one chain."""
     return GraphBatch.from_graphs([InputGraph.chain(length, pulls or {})])

@@ -9,6 +9,7 @@ import numpy as np
 
 import vertexrt as vrt
 from tests.declared import Declared
+from tests.strategies import one_typed
 from vertexrt.graph import GraphBatch, InputGraph
 
 CHARS, WORDS, N, TAGS = 11, 13, 6, 3
@@ -244,4 +245,4 @@ def wide_sum(words: int) -> GraphBatch:
     }
     pulls = {"leaf": {"word": rng.integers(0, WORDS, words)}}
     sizes = {"leaf": words, "total": 2, "top": 2}
-    return GraphBatch.from_graphs([InputGraph.from_types(sizes, edges, pulls)])
+    return one_typed(sizes, edges, pulls)

@@ -28,7 +28,7 @@ from tests.runs import (
     evaluate,
     train,
 )
-from tests.strategies import CLASSES, WORDS, full_batches, pulls_for
+from tests.strategies import CLASSES, WORDS, full_batches, one_graph, pulls_for
 from vertexrt.api.network import Network
 from vertexrt.engine.variant import Passes
 from vertexrt.models import TreeLSTM
@@ -104,11 +104,9 @@ FORMS = {  # absent rows have no gradient, shared rows add up, each form gets it
 @pytest.mark.parametrize("form", FORMS)
 def test_gradients_of_forms_of_a_pull(form: str) -> None:
     pulls = {"mark": FORMS[form], "gain": np.ones(3)}
-    graph = vrt.InputGraph.from_children([[], [0], [1]], pulls)
-    agree(FUNCTIONS["marks"][0], vrt.GraphBatch.from_graphs([graph]), Way())
+    agree(FUNCTIONS["marks"][0], one_graph([[], [0], [1]], pulls), Way())
 
 
 def test_a_gradient_of_nothing_is_zero() -> None:
-    graph = vrt.InputGraph.from_children([[], [0]], pulls_for(2, 1))
-    run = Way().compile(FUNCTIONS["oddments"][0]()).record(vrt.GraphBatch.from_graphs([graph]))
+    run = Way().compile(FUNCTIONS["oddments"][0]()).record(one_graph([[], [0]], pulls_for(2, 1)))
     assert not any(value.any() for value in run.backward({}).parameters.values())

@@ -9,7 +9,7 @@ import vertexrt as vrt
 from tests.declared import Declared
 from tests.devices import gpu, shim
 from tests.runs import Way
-from tests.strategies import pulls_for
+from tests.strategies import one_chain, pulls_for
 from vertexrt.errors import TraceError, UnknownParameterError, UsageError
 from vertexrt.ir.autodiff import differentiate
 from vertexrt.ir.passes.simplify import simplify
@@ -111,8 +111,7 @@ class Scaled(Declared, arity=2, state={"h": H}, gain=(H,)):
 def test_networks_without_trained_parameters_give_gradients_of_pulls(way: Way) -> None:
     """And steps of them update nothing: on a GPU, kernels of no blocks are not launched."""
     net = way.compile(Scaled("gain"))
-    graph = vrt.InputGraph.chain(2, {"x": np.ones((2, H))})
-    given = vrt.GraphBatch.from_graphs([graph])
+    given = one_chain(2, {"x": np.ones((2, H))})
     for clip in ({"clip_norm": 1.0}, {"clip_value": 1.0}):
         net.step(given, vrt.Adam(**clip))
     run = net.record(given)

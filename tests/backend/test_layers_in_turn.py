@@ -25,6 +25,7 @@ from tests.read_by_others import (
     one,
 )
 from tests.runs import PLAIN, Way
+from tests.strategies import one_typed
 from tests.typed_models import CharTagger, sentences
 from vertexrt.data.edges import chain, stacked, typed_batch
 from vertexrt.engine.variant import Passes
@@ -170,8 +171,7 @@ def readers() -> vrt.GraphBatch:
     keys = ("high", "of", "high"), ("low", "of", "high"), ("low", "of", "low")
     pulls = {"high": {"word": np.array([-1, 1])}}
     edges = dict(zip(keys, ([], [(0, 1)], [(0, 1)]), strict=True))
-    graph = vrt.InputGraph.from_types({"high": 2, "low": 2}, edges, pulls)
-    return vrt.GraphBatch.from_graphs([graph])
+    return one_typed({"high": 2, "low": 2}, edges, pulls)
 
 
 LAYERS = [

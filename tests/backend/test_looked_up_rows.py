@@ -13,6 +13,7 @@ from tests.declared import Declared
 from tests.devices import shim
 from tests.processes import ThreadCommunicator, together
 from tests.runs import Way
+from tests.strategies import one_typed
 from vertexrt.parallel import ProcessGroup
 
 LETTERS, WORDS, KINDS, ROLES = 5, 20_000, 4, 300
@@ -127,9 +128,8 @@ def test_edges_look_up_in_the_table_of_their_relation(way: Way) -> None:
     edges = {calls: [(0, 1)], owns: [(0, 2), (1, 2)]}
     carried = {calls: {"kind": [2]}, owns: {"kind": [19_999, 700]}}
     pulls = {"v": {"x": np.ones((3, 2))}}
-    graph = vrt.InputGraph.from_types({"v": 3}, edges, pulls, edge_pulls=carried)
     net = way.compile(RelatedNet())
-    batch = vrt.GraphBatch.from_graphs([graph])
+    batch = one_typed({"v": 3}, edges, pulls, edge_pulls=carried)
     run = net.record(batch)
     rows = run.backward(sparse=True).rows
     found = {name: own.tolist() for name, (own, _) in rows.items()}

@@ -19,7 +19,7 @@ from tests.agreement import compare
 from tests.declared import Declared
 from tests.functions import FUNCTIONS, E, H, Looked, StackedAndAlone
 from tests.runs import ALL, Result, Way, assert_bits, assert_same, train
-from tests.strategies import CLASSES, WORDS, full_batches, joined
+from tests.strategies import CLASSES, WORDS, full_batches, joined, one_graph
 from tests.watched_backend import wait_for_itself, watched
 from vertexrt.api.network import Network
 from vertexrt.engine.host import compile_on
@@ -271,8 +271,7 @@ class NothingKept(Declared, arity=3, state={"h": 1}, w=(8, 1), b=(8,), v=(1, 8))
 
 
 def test_tiles_without_temporaries() -> None:
-    leaves = InputGraph.from_children([[], []], {"word": [-1, -1]})
-    batch = GraphBatch.from_graphs([leaves])
+    batch = one_graph([[], []], {"word": [-1, -1]})
     compare(tiled(interpreted(NothingKept(), 2, 1), 2, 1), NothingKept(), batch)
 
 

@@ -16,7 +16,7 @@ from tests.agreement import ON_GPU, ON_HOST, Feature, agree, holds, rows
 from tests.bodies import WithBody
 from tests.declared import Declared
 from tests.runs import Way
-from tests.strategies import one_graph
+from tests.strategies import one_graph, one_typed
 from vertexrt.errors import PullError, TraceError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.passes import specialise
@@ -30,7 +30,7 @@ def twins() -> GraphBatch:
     edges["node", "a", "node"] += [(1, 3), (1, 4), (2, 4)]
     edges["node", "b", "node"] += [(2, 3)]
     pulls = {"node": {"word": np.array([0, 1, 2, 0, 1])}}
-    return GraphBatch.from_graphs([InputGraph.from_types({"node": 5}, edges, pulls)])
+    return one_typed({"node": 5}, edges, pulls)
 
 
 class Dropping(Declared, state={"h": 8}, table=(3, 8)):
@@ -74,7 +74,7 @@ def links() -> vrt.Model:
 
 def linked() -> GraphBatch:
     edges = {(a, "before", b): [(0, 0)] for a, b in itertools.pairwise(LINKS)}
-    return GraphBatch.from_graphs([InputGraph.from_types(dict.fromkeys(LINKS, 1), edges)])
+    return one_typed(dict.fromkeys(LINKS, 1), edges)
 
 
 class Looking(Declared, state={"h": 1}, of_calls=(3, 1), of_owns=(10, 1)):
@@ -94,7 +94,7 @@ def looked_up(*kinds: int) -> GraphBatch:
     edges = {calls: [(0, 1)], owns: [(0, 2), (1, 2)]}
     values = {calls: {"kind": kinds[:1]}, owns: {"kind": kinds[1:]}}
     pulls = {"v": {"x": np.zeros((3, 1))}}
-    return GraphBatch.from_graphs([InputGraph.from_types({"v": 3}, edges, pulls, values)])
+    return one_typed({"v": 3}, edges, pulls, values)
 
 
 class Summed(Declared, state={"h": N}, kinds=(KINDS, N)):
