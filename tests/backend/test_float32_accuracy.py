@@ -66,9 +66,9 @@ class ManyParents(Declared, arity=1, state={"h": 8}, b=(8,)):
 def chains(count: int, classes: int, hidden: int) -> vrt.GraphBatch:
     rng, found = np.random.default_rng(0), []
     for _ in range(count):
+        x = rng.standard_normal((20, hidden)) + 1.0
         label = np.minimum(rng.integers(0, classes, 20), rng.integers(0, classes))
-        pulls = {"x": rng.standard_normal((20, hidden)) + 1.0, "label": label}
-        found.append(vrt.InputGraph.chain(20, pulls))
+        found.append(vrt.InputGraph.chain(20, {"x": x, "label": label}))
     return vrt.GraphBatch.from_graphs(found)
 
 

@@ -73,18 +73,6 @@ def test_steps_of_several_threads_come_one_after_the_other() -> None:
     assert_bits(nets[0].parameters, nets[1].parameters)
 
 
-def test_threads_go_back_through_passes_of_their_own() -> None:
-    net, batches = network(), [batch_of(*range(k)) for k in (1, 5)]
-    expected = [net.record(batch).backward().parameters for batch in batches]
-
-    def work(k: int) -> None:
-        for _ in range(20):
-            found = net.record(batches[k]).backward().parameters
-            assert_bits(expected[k], found)
-
-    in_threads(2, work)
-
-
 def test_blas_has_its_threads_again_after_networks_in_turn() -> None:
     nets, batch = [network(), network(engine="persistent")], batch_of(*range(5))
     with blas_threads().limit(limits=2):
