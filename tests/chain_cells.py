@@ -7,17 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 import vertexrt as vrt
+from tests.declared import Declared
 from vertexrt.graph import GraphBatch, InputGraph
 
 HIDDEN = 16
 
 
-class LSTM(vrt.VertexFunction):
+class LSTM(Declared, arity=1, state={"c": HIDDEN, "h": HIDDEN}, u=(4 * HIDDEN, HIDDEN)):
     """The recurrent part of an LSTM (Hochreiter and Schmidhuber 1997)."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"c": HIDDEN, "h": HIDDEN})
-        self.u = vrt.Parameter((4 * HIDDEN, HIDDEN))
 
     def forward(self) -> None:
         before = self.gather(0)
@@ -28,13 +25,8 @@ class LSTM(vrt.VertexFunction):
         self.push("loss", vrt.sum(h * h))
 
 
-class GRU(vrt.VertexFunction):
+class GRU(Declared, arity=1, state={"h": HIDDEN}, u=(3 * HIDDEN, HIDDEN), b=(3 * HIDDEN,)):
     """A GRU whose reset gate comes after the product and its bias, as cuDNN has it."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"h": HIDDEN})
-        self.u = vrt.Parameter((3 * HIDDEN, HIDDEN))
-        self.b = vrt.Parameter((3 * HIDDEN,), vrt.init.uniform(0.5))
 
     def forward(self) -> None:
         before = self.gather(0)
@@ -47,12 +39,8 @@ class GRU(vrt.VertexFunction):
         self.push("loss", vrt.sum(h * h))
 
 
-class Slow(vrt.VertexFunction):
+class Slow(Declared, arity=1, state={"m": HIDDEN, "h": HIDDEN}, u=(HIDDEN, HIDDEN)):
     """A cell that no library has: two states, of which one follows the other and itself."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"m": HIDDEN, "h": HIDDEN})
-        self.u = vrt.Parameter((HIDDEN, HIDDEN))
 
     def forward(self) -> None:
         before = self.gather(0)
@@ -63,12 +51,10 @@ class Slow(vrt.VertexFunction):
         self.push("loss", vrt.sum(h * h))
 
 
-class Two(vrt.VertexFunction):
+class Two(
+    Declared, arity=1, state={"m": HIDDEN, "h": HIDDEN}, u=(HIDDEN, HIDDEN), v=(HIDDEN, HIDDEN)
+):
     """A cell of two states, each of which is a product of the other: both are made at once."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"m": HIDDEN, "h": HIDDEN})
-        self.u, self.v = vrt.Parameter((HIDDEN, HIDDEN)), vrt.Parameter((HIDDEN, HIDDEN))
 
     def forward(self) -> None:
         before, x = self.gather(0), self.pull("x", (4 * HIDDEN,))
@@ -78,12 +64,8 @@ class Two(vrt.VertexFunction):
         self.push("loss", vrt.sum(h * h))
 
 
-class Mean(vrt.VertexFunction):
+class Mean(Declared, arity=1, state={"h": HIDDEN}, u=(HIDDEN, HIDDEN)):
     """A cell that reads its child both by slot and as one of any number, which it counts."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"h": HIDDEN})
-        self.u = vrt.Parameter((HIDDEN, HIDDEN))
 
     def forward(self) -> None:
         x = self.pull("x", (4 * HIDDEN,))[:HIDDEN]

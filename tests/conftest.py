@@ -9,6 +9,7 @@ import pytest
 import scipy.linalg  # noqa: F401 (loads all BLAS libraries)
 from threadpoolctl import threadpool_limits
 
+from tests.devices import require
 from vertexrt.cache.folders import folders
 from vertexrt.config import config
 
@@ -43,6 +44,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests of FIRST in front, in its order; the others stay in theirs."""
     place = {name: k for k, name in enumerate(FIRST)}
     items.sort(key=lambda item: place.get(item.path.name, len(FIRST)))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs a GPU where there is none."""
+    if item.get_closest_marker("gpu"):
+        require("cuda")
 
 
 @pytest.fixture

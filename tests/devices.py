@@ -9,6 +9,7 @@ from vertexrt.kernels.cuda.cupy_import import import_cupy
 gpu = pytest.mark.gpu
 shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
 SHIM_AND_GPU = [pytest.param("shim", marks=shim), pytest.param("cuda", marks=gpu)]
+on_gpus = pytest.mark.parametrize("device", SHIM_AND_GPU)
 
 
 def require(device: str) -> None:

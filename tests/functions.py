@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import vertexrt as vrt
+from tests.declared import Declared
 from tests.strategies import CLASSES, MARK, WORDS
 from vertexrt.models.tree_fc import TreeFC
 from vertexrt.models.tree_lstm import TreeLSTM
@@ -23,20 +24,21 @@ def vector(size: int) -> vrt.Parameter:
     return vrt.Parameter((size,), init=vrt.init.normal(0.5))
 
 
-class GRU(vrt.VertexFunction):
+class GRU(
+    Declared,
+    arity=2,
+    state={"h": H},
+    embedding=(WORDS, E),
+    w_r=(H, E),
+    w_z=(H, E),
+    w_n=(H, E),
+    u_r=(H, H),
+    u_z=(H, H),
+    u_n=(H, H),
+    b_z=(H,),
+    v=(CLASSES, H),
+):
     """A GRU over the sum of two children, every matrix declared apart; no bias on one gate."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={"h": H})
-        self.embedding = table()
-        self.w_r = vrt.Parameter((H, E))
-        self.w_z = vrt.Parameter((H, E))
-        self.w_n = vrt.Parameter((H, E))
-        self.u_r = vrt.Parameter((H, H))
-        self.u_z = vrt.Parameter((H, H))
-        self.u_n = vrt.Parameter((H, H))
-        self.b_z = vector(H)
-        self.v = vrt.Parameter((CLASSES, H))
 
     def forward(self) -> None:
         h = self.gather(0).h + self.gather(1).h
@@ -74,17 +76,17 @@ class LSTMChain(vrt.VertexFunction):
         self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
-class ForgetAll(vrt.VertexFunction):
+class ForgetAll(
+    Declared,
+    state={"c": H, "h": H},
+    embedding=(WORDS, E),
+    w=(4 * H, E),
+    u_iou=(3 * H, H),
+    u_f=(H, H),
+    b=(4 * H,),
+    v=(CLASSES, H),
+):
     """Child-sum Tree-LSTM over any number of children, with a forget gate for each."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"c": H, "h": H})
-        self.embedding = table()
-        self.w = vrt.Parameter((4 * H, E))
-        self.u_iou = vrt.Parameter((3 * H, H))
-        self.u_f = vrt.Parameter((H, H))
-        self.b = vector(4 * H)
-        self.v = vrt.Parameter((CLASSES, H))
 
     def forward(self) -> None:
         kids = self.gather_all()
@@ -99,16 +101,10 @@ class ForgetAll(vrt.VertexFunction):
         self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
-class Attention(vrt.VertexFunction):
+class Attention(
+    Declared, state={"h": H}, embedding=(WORDS, E), w=(H, E), key=(4, H), query=(4, H), value=(H, H)
+):
     """Softmax attention of a vertex over its children, by max, exp and sum."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"h": H})
-        self.embedding = table()
-        self.w = vrt.Parameter((H, E))
-        self.key = vrt.Parameter((4, H))
-        self.query = vrt.Parameter((4, H))
-        self.value = vrt.Parameter((H, H))
 
     def forward(self) -> None:
         kids = self.gather_all()
@@ -124,15 +120,8 @@ class Attention(vrt.VertexFunction):
         self.push("loss", vrt.losses.squared_error(h, 0.3))
 
 
-class MaxMean(vrt.VertexFunction):
+class MaxMean(Declared, state={"h": H}, embedding=(WORDS, E), w=(H, E), u=(H, 2 * H), b=(H,)):
     """The largest and the mean over the children, and the degree in between."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"h": H})
-        self.embedding = table()
-        self.w = vrt.Parameter((H, E))
-        self.u = vrt.Parameter((H, 2 * H))
-        self.b = vector(H)
 
     def forward(self) -> None:
         kids = self.gather_all()
@@ -144,33 +133,8 @@ class MaxMean(vrt.VertexFunction):
         self.push("loss", vrt.sum(h * h))
 
 
-class Initial(vrt.VertexFunction):
-    """An absent child reads declared parameters, one for each field."""
-
-    def __init__(self) -> None:
-        self.c0 = vector(H)
-        self.h0 = vector(H)
-        super().__init__(arity=2, state={"c": H, "h": H}, initial={"c": self.c0, "h": self.h0})
-        self.u = vrt.Parameter((2 * H, H))
-        self.b = vector(2 * H)
-
-    def forward(self) -> None:
-        left, right = self.gather(0), self.gather(1)
-        i, u = vrt.split(self.u @ (left.h + 0.5 * right.h) + self.b, 2)
-        c = vrt.sigmoid(i) * vrt.tanh(u) + left.c - 0.3 * right.c
-        h = vrt.tanh(c)
-        self.scatter(c=c, h=h)
-        self.push("h", h)
-        self.push("loss", vrt.sum(h))
-
-
-class Tied(vrt.VertexFunction):
+class Tied(Declared, arity=1, state={"h": E}, embedding=(WORDS, E), u=(E, E)):
     """The embedding is also the matrix of the softmax, so its gradient is dense and summed."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"h": E})
-        self.embedding = table()
-        self.u = vrt.Parameter((E, E))
 
     def forward(self) -> None:
         x = vrt.embed(self.embedding, self.pull("word"))
@@ -180,15 +144,8 @@ class Tied(vrt.VertexFunction):
         self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
-class Dropout(vrt.VertexFunction):
+class Dropout(Declared, state={"h": H}, embedding=(WORDS, E), w=(H, E), u=(H, H), v=(CLASSES, H)):
     """Dropout before, on and after the path, for each child too."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"h": H})
-        self.embedding = table()
-        self.w = vrt.Parameter((H, E))
-        self.u = vrt.Parameter((H, H))
-        self.v = vrt.Parameter((CLASSES, H))
 
     def forward(self) -> None:
         kids = self.gather_all()
@@ -200,14 +157,8 @@ class Dropout(vrt.VertexFunction):
         self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
-class NoGather(vrt.VertexFunction):
+class NoGather(Declared, state={}, embedding=(WORDS, E), v=(CLASSES, E), b=(CLASSES,)):
     """A classifier of words: no state, no gather, nothing on the path."""
-
-    def __init__(self) -> None:
-        super().__init__(state={})
-        self.embedding = table()
-        self.v = vrt.Parameter((CLASSES, E))
-        self.b = vector(CLASSES)
 
     def forward(self) -> None:
         x = vrt.embed(self.embedding, self.pull("word"))
@@ -215,14 +166,15 @@ class NoGather(vrt.VertexFunction):
         self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
-class PassOn(vrt.VertexFunction):
+class PassOn(
+    Declared,
+    arity=2,
+    state={"word": E, "left": E, "bias": E, "mark": MARK},
+    embedding=(WORDS, E),
+    b=(E,),
+    u=(E, 3 * E + MARK),
+):
     """States scattered straight from an embedding, a gather, a parameter and a pull."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={"word": E, "left": E, "bias": E, "mark": MARK})
-        self.embedding = table()
-        self.b = vector(E)
-        self.u = vrt.Parameter((E, 3 * E + MARK))
 
     def forward(self) -> None:
         left, right = self.gather(0), self.gather(1)
@@ -238,14 +190,8 @@ class PassOn(vrt.VertexFunction):
         self.push("loss", vrt.sum(out * left.bias))
 
 
-class Marks(vrt.VertexFunction):
+class Marks(Declared, arity=2, state={"h": H}, w=(H, MARK), u=(H, H), b=(H,)):
     """Real pulls of several shapes, through index maps, before, on and after the path."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={"h": H})
-        self.w = vrt.Parameter((H, MARK))
-        self.u = vrt.Parameter((H, H))
-        self.b = vector(H)
 
     def forward(self) -> None:
         mark = self.pull("mark", shape=(MARK,))
@@ -259,15 +205,10 @@ class Marks(vrt.VertexFunction):
         self.push("loss", self.present("gain") * error)
 
 
-class Oddments(vrt.VertexFunction):
+class Oddments(
+    Declared, arity=2, state={"h": H, "unread": 1, "s": 1}, u=(H, H), b=(H,), scale=(), lonely=(2,)
+):
     """Pushes of leaves and constants, one value pushed twice, a field that nobody reads."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={"h": H, "unread": 1, "s": 1})
-        self.u = vrt.Parameter((H, H))
-        self.b = vector(H)
-        self.scale = vrt.Parameter((), init=vrt.init.normal(1.0))
-        self.lonely = vector(2)  # in no expression that reaches a loss
 
     def forward(self) -> None:
         left, right = self.gather(0), self.gather(1)
@@ -284,15 +225,8 @@ class Oddments(vrt.VertexFunction):
         self.push("loss", self.scale * s)
 
 
-class Both(vrt.VertexFunction):
+class Both(Declared, arity=2, state={"h": H}, embedding=(WORDS, E), u=(4, H), v=(H, 4), w=(H, E)):
     """Slots and gather_all of the same field together; two products in a row on the path."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={"h": H})
-        self.embedding = table()
-        self.u = vrt.Parameter((4, H))
-        self.v = vrt.Parameter((H, 4))
-        self.w = vrt.Parameter((H, E))
 
     def forward(self) -> None:
         kids, first = self.gather_all(), self.gather(0)
@@ -305,13 +239,8 @@ class Both(vrt.VertexFunction):
         self.push("loss", vrt.logsumexp(h))
 
 
-class Elementwise(vrt.VertexFunction):
+class Elementwise(Declared, arity=2, state={"h": H}, b=(H,), u=(H, H)):
     """The elementwise ops and row reductions that the cells leave out."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={"h": H})
-        self.b = vector(H)
-        self.u = vrt.Parameter((H, H))
 
     def forward(self) -> None:
         left, right = self.gather(0).h, self.gather(1).h
@@ -342,14 +271,8 @@ class Looked(vrt.VertexFunction):
         self.push("loss", vrt.sum(self.push("h", h)))
 
 
-class StackedAndAlone(vrt.VertexFunction):
+class StackedAndAlone(Declared, arity=2, state={"h": E}, b=(E,), w=(2 * E, E), u=(E, E)):
     """`u` is stacked under `w`, and also multiplies a vector alone."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={"h": E})
-        self.b = vector(E)
-        self.w = vrt.Parameter((2 * E, E))
-        self.u = vrt.Parameter((E, E))
 
     def forward(self) -> None:
         left, right = self.gather(0).h, self.gather(1).h
@@ -371,7 +294,6 @@ FUNCTIONS: dict[str, tuple[Make, int]] = {
     "forget-all": (ForgetAll, 5),
     "attention": (Attention, 5),
     "max-mean": (MaxMean, 4),
-    "initial": (Initial, 2),
     "tied": (Tied, 1),
     "dropout": (Dropout, 3),
     "no-gather": (NoGather, 3),

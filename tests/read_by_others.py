@@ -8,19 +8,22 @@ from typing import Any
 import numpy as np
 
 import vertexrt as vrt
+from tests.declared import Declared
 from vertexrt.graph import GraphBatch, InputGraph
 
 N, WORDS = 4, 9
 Body = Callable[[Any], None]
 
 
-class Fork(vrt.VertexFunction):
+class Fork(
+    Declared,
+    state={"c": N, "h": N, "mark": N},
+    table=(WORDS, N),
+    w=(4 * N, N),
+    u=(4 * N, N),
+    v=(N, N),
+):
     """A word, and two vertices of its own kind: an LSTM over a DAG."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"c": N, "h": N, "mark": N})
-        self.table, self.w = vrt.Parameter((WORDS, N)), vrt.Parameter((4 * N, N))
-        self.u, self.v = vrt.Parameter((4 * N, N)), vrt.Parameter((N, N))
 
     def forward(self) -> None:
         left, right = self.gather("left"), self.gather("right")

@@ -7,58 +7,15 @@ from typing import Any
 import numpy as np
 
 import vertexrt as vrt
+from tests.declared import Declared
 from vertexrt.graph import GraphBatch, InputGraph
 
 N, WORDS, KINDS = 5, 6, 3
-RELATIONS = ("calls", "owns", "uses")
 Key = tuple[str, str, str]
 
 
-class Convolved(vrt.VertexFunction):
-    """A vertex of a graph convolution over relations, each with a weight of its own."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"h": N})
-        self.table, self.w0 = vrt.Parameter((WORDS, N)), vrt.Parameter((N, N))
-        self.w = {name: vrt.Parameter((N, N)) for name in RELATIONS}
-
-    def forward(self) -> None:
-        total = self.w0 @ vrt.embed(self.table, self.pull("word"))
-        for name in RELATIONS:
-            total = total + self.w[name] @ vrt.mean(self.gather_all(name).h)
-        h = vrt.tanh(total)
-        self.scatter(h=h)
-        self.push("h", h)
-        self.push("loss", vrt.losses.squared_error(h, 0.1))
-
-
-class RelationalDag(vrt.Model):
-    """A relational graph convolution (Schlichtkrull et al. 2018) along a DAG: one function."""
-
-    def __init__(self) -> None:
-        self.node = Convolved()
-
-
-def relational() -> GraphBatch:
-    """Return three DAGs; some vertices have no child in a relation, and one has none at all."""
-    rng, graphs = np.random.default_rng(12), []
-    for n in (7, 1, 5):
-        edges: dict[Key, Any] = {}
-        for name in RELATIONS:
-            pairs = [(i, j) for j in range(n) for i in range(j) if rng.random() < 0.4]
-            rng.shuffle(pairs)
-            edges["node", name, "node"] = pairs
-        pulls = {"node": {"word": rng.integers(0, WORDS, n)}}
-        graphs.append(InputGraph.from_types({"node": n}, edges, pulls))
-    return GraphBatch.from_graphs(graphs)
-
-
-class Wire(vrt.VertexFunction):
+class Wire(Declared, state={"h": N}, table=(WORDS, N)):
     """An input of a circuit."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"h": N})
-        self.table = vrt.Parameter((WORDS, N))
 
     def forward(self) -> None:
         h = vrt.tanh(vrt.embed(self.table, self.pull("word")))
@@ -87,40 +44,19 @@ class Gate(vrt.VertexFunction):
         share = vrt.softmax(vrt.dot(vrt.tanh(self.q), key) * bias, axis="children")
         message = vrt.sum(share * (self.u @ vrt.log(1.5 + plain)))
         against = vrt.sum(vrt.tanh(self.v @ inverted) * weight)
-        clock = self.z @ self.tick(self.gather("clock").h)
+        clock = self.z @ self.gather("clock").h
         h = vrt.tanh(message - against + 0.5 * vrt.max(inverted) + clock + self.b)
         self.scatter(h=h)
         self.push("h", h)
         self.push("loss", vrt.losses.squared_error(h, 0.2) + vrt.mean(weight))
 
-    def tick(self, h: vrt.Value) -> vrt.Value:
-        """Return what is read of the clock."""
-        return h
-
-
-class TickingGate(Gate):
-    """A gate that reads what the edge to its clock carries, too."""
-
-    def __init__(self, wire: Wire) -> None:
-        super().__init__(wire)
-        self.ticks = vrt.Parameter((KINDS + 2, N))
-
-    def tick(self, h: vrt.Value) -> vrt.Value:
-        """Return the clock's state, moved and weighed."""
-        kind, weight = (self.edge(name, relation="clock") for name in ("kind", "weight"))
-        return (h + vrt.embed(self.ticks, kind)) * weight
-
 
 class Circuit(vrt.Model):
-    """Gates over wires, with two relations of any number of children.
+    """Gates over wires, with two relations of any number of children."""
 
-    Args:
-        gate: of which class gates are.
-    """
-
-    def __init__(self, gate: type[Gate] = Gate) -> None:
+    def __init__(self) -> None:
         self.wire = Wire()
-        self.gate = gate(self.wire)
+        self.gate = Gate(self.wire)
 
 
 def circuits() -> GraphBatch:
@@ -143,11 +79,7 @@ def circuits() -> GraphBatch:
                 values[key] = {"weight": rng.standard_normal(len(pairs))}
                 if name == "plain":
                     values[key]["kind"] = rng.integers(-1, KINDS, len(pairs))
-        edges["gate", "clock", "gate"] = clocks = [(j - 1, j) for j in range(2, gates)]
-        # Only a `TickingGate` reads these; the kinds are beyond the table of others.
-        kinds = np.where(rng.random(len(clocks)) < 0.7, KINDS + 1, -1)
-        weights = rng.standard_normal(len(clocks))
-        values["gate", "clock", "gate"] = {"weight": weights, "kind": kinds}
+        edges["gate", "clock", "gate"] = [(j - 1, j) for j in range(2, gates)]
         pulls = {"wire": {"word": rng.integers(0, WORDS, wires)}}
         sizes = {"wire": wires, "gate": gates}
         graphs.append(InputGraph.from_types(sizes, edges, pulls, values))

@@ -7,7 +7,7 @@ values. Gradients come back through both doors: from arrays that the user gives 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -170,6 +170,12 @@ def assert_close(
         scale = max(float(np.abs(want).max()), 1e-3)
         off = f"{what}: off by {error:.3g} at scale {scale:.3g}"
         assert error <= rtol * scale + rounding, off
+
+
+def assert_bits(got: Mapping[str, Any], want: Mapping[str, Any]) -> None:
+    """Compare arrays by name, to the last bit; `got` may have more."""
+    for name, value in want.items():
+        np.testing.assert_array_equal(got[name], value, err_msg=name)
 
 
 def assert_same(got: Result, want: Result, rtol: float, rounded: Result | None = None) -> None:

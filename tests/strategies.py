@@ -145,6 +145,24 @@ def graph_batches(
     return GraphBatch.from_graphs(graphs)
 
 
+def one_graph(
+    children: ChildLists, pulls: Mapping[str, Any] | None = None, *edge_pulls: Any, **edges: Any
+) -> GraphBatch:
+    """Make a batch of one graph, see `InputGraph.from_children`."""
+    graph = InputGraph.from_children(children, pulls or {}, *edge_pulls, **edges)
+    return GraphBatch.from_graphs([graph])
+
+
+def one_typed(*given: Any, **more: Any) -> GraphBatch:
+    """Make a batch of one graph, see `InputGraph.from_types`."""
+    return GraphBatch.from_graphs([InputGraph.from_types(*given, **more)])
+
+
+def one_chain(length: int, pulls: Mapping[str, Any] | None = None) -> GraphBatch:
+    """Make a batch of one chain."""
+    return GraphBatch.from_graphs([InputGraph.chain(length, pulls or {})])
+
+
 def pulls_for(size: int, seed: int) -> dict[str, Any]:
     """Draw every pull that the vertex functions of tests/functions.py know, some of it absent.
 
@@ -189,38 +207,12 @@ def with_pulls(shapes: Iterable[ChildLists], seed: int = 0) -> GraphBatch:
     )
 
 
-@st.composite
-def treebanks(draw: Draw, shape: str, max_vertices: int = 13, max_graphs: int = 6) -> GraphBatch:
-    """Draw graphs of few kinds of vertices, since each is compiled: all have labels.
-
-    Args:
-        shape: "tree" (words at the leaves, two children elsewhere), "chain" or "dag" (words
-            everywhere).
-    """
-    shapes = {
-        "tree": joined_leaves((max_vertices + 1) // 2),
-        "chain": chains(max_vertices),
-        "dag": dags(max_vertices),
-    }
-    graphs = []
-    for lists in draw(st.lists(shapes[shape], min_size=1, max_size=max_graphs)):
-        rng = np.random.default_rng(draw(st.integers(0, 999)))
-        word = rng.integers(0, WORDS, len(lists))
-        if shape == "tree":
-            word[[bool(children) for children in lists]] = -1
-        label = rng.integers(0, CLASSES, len(lists))
-        pulls = {"word": word.astype(np.int32), "label": label.astype(np.int32)}
-        graphs.append(InputGraph.from_children(lists, pulls))
-    return GraphBatch.from_graphs(graphs)
-
-
-@st.composite
-def joined_leaves(draw: Draw, max_leaves: int) -> ChildLists:
-    """Draw a binary tree: neighbours are joined until one root is left."""
-    lists: ChildLists = [[] for _ in range(draw(st.integers(1, max_leaves)))]
-    roots = list(range(len(lists)))
+def joined(rng: np.random.Generator, leaves: int) -> ChildLists:
+    """Join random neighbours, until one root is left."""
+    lists: ChildLists = [[] for _ in range(leaves)]
+    roots = list(range(leaves))
     while len(roots) > 1:
-        at = draw(st.integers(0, len(roots) - 2))
+        at = int(rng.integers(len(roots) - 1))
         lists.append(roots[at : at + 2])
         roots[at : at + 2] = [len(lists) - 1]
-    return _placed(draw, lists, ordered=False)
+    return lists

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 import vertexrt as vrt
+from tests.declared import Declared
+from tests.strategies import one_typed
 from vertexrt.graph import GraphBatch, InputGraph
 
 CHARS, WORDS, N, TAGS = 11, 13, 6, 3
@@ -39,12 +41,8 @@ class Chain(vrt.VertexFunction):
         self.scatter(c=c, h=h)
 
 
-class Tag(vrt.VertexFunction):
+class Tag(Declared, state={}, v=(TAGS, N), q=(TAGS, N)):
     """Logits of the states of both directions."""
-
-    def __init__(self, left: vrt.VertexFunction, right: vrt.VertexFunction) -> None:
-        super().__init__(state={}, inputs={"left": left, "right": right})
-        self.v, self.q = vrt.Parameter((TAGS, N)), vrt.Parameter((TAGS, N))
 
     def forward(self) -> None:
         logits = self.v @ self.gather("left").h + self.q @ self.gather("right").h
@@ -60,7 +58,7 @@ class CharTagger(vrt.Model):
         self.left, self.right = Chain(self.char), Chain(self.char)
         if tied:
             self.right.w, self.right.u = self.left.w, self.left.u
-        self.tag = Tag(self.left, self.right)
+        self.tag = Tag(inputs={"left": self.left, "right": self.right})
 
 
 def sentence(lengths: Sequence[int], rng: np.random.Generator) -> InputGraph:
@@ -93,12 +91,8 @@ def sentences() -> GraphBatch:
     return GraphBatch.from_graphs([sentence(n, rng) for n in ([2, 3, 1], [4], [1, 1, 2, 3])])
 
 
-class Leaf(vrt.VertexFunction):
+class Leaf(Declared, state={"c": N, "h": N}, table=(WORDS, N), w=(2 * N, N)):
     """A word of a tree; without children, it runs before the schedule."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"c": N, "h": N})
-        self.table, self.w = vrt.Parameter((WORDS, N)), vrt.Parameter((2 * N, N))
 
     def forward(self) -> None:
         i, u = vrt.split(self.w @ vrt.embed(self.table, self.pull("word")), 2)
@@ -123,12 +117,8 @@ class Phrase(vrt.VertexFunction):
         self.scatter(c=c, h=vrt.tanh(c))
 
 
-class Down(vrt.VertexFunction):
+class Down(Declared, state={"d": N}, a=(N, N), z=(N, N)):
     """From the root of a tree down again: each vertex reads what went up, and its parent."""
-
-    def __init__(self, up: tuple[vrt.VertexFunction, ...]) -> None:
-        super().__init__(state={"d": N}, inputs={"up": up})
-        self.a, self.z = vrt.Parameter((N, N)), vrt.Parameter((N, N))
 
     def forward(self) -> None:
         d = vrt.tanh(self.a @ self.gather("up").h + self.z @ self.gather("parent").d)
@@ -143,78 +133,20 @@ class UpDown(vrt.Model):
     def __init__(self) -> None:
         self.leaf = Leaf()
         self.phrase = Phrase(self.leaf)
-        self.down = Down((self.leaf, self.phrase))
+        self.down = Down(inputs={"up": (self.leaf, self.phrase)})
 
 
-def trees() -> GraphBatch:
-    """Return two trees: ((0 1) 2) and (0 (1 2)), both up and down."""
-    rng = np.random.default_rng(4)
-    found = []
-    for inner in ([[(0, 0), (0, 1)], [(1, 0), (0, 2)]], [[(0, 1), (0, 2)], [(0, 0), (1, 0)]]):
-        edges: dict[tuple[str, str, str], Pairs] = {
-            (kind, slot, "phrase"): [] for kind in ("leaf", "phrase") for slot in "01"
-        }
-        parent: Pairs = []
-        for p, kids in enumerate(inner):
-            for slot, (is_phrase, kid) in enumerate(kids):
-                kind = "phrase" if is_phrase else "leaf"
-                edges[kind, str(slot), "phrase"].append((kid, p))
-                parent.append((3 + p, 3 * is_phrase + kid))
-        edges["leaf", "up", "down"] = [(i, i) for i in range(3)]
-        edges["phrase", "up", "down"] = [(i, 3 + i) for i in range(2)]
-        edges["down", "parent", "down"] = parent
-        words = {"leaf": {"word": rng.integers(0, WORDS, 3)}}
-        found.append(InputGraph.from_types({"leaf": 3, "phrase": 2, "down": 5}, edges, words))
-    return GraphBatch.from_graphs(found)
-
-
-class Summary(vrt.VertexFunction):
-    """What all states of a chain have in common: one function reads by slot, one reads all."""
-
-    def __init__(self, chain: Chain) -> None:
-        super().__init__(state={}, inputs={"over": chain})
-        self.key = vrt.Parameter((N, N))
-
-    def forward(self) -> None:
-        states = self.gather_all("over")
-        score = vrt.sum((self.key @ states.h) * states.h, axis="elements")
-        h = vrt.sum(vrt.softmax(score, axis="children") * states.h)
-        self.push("h", h)
-        self.push("loss", vrt.sum(h * h))
-
-
-class Summarised(vrt.Model):
-    """An LSTM over letters, and attention over all of its states."""
-
-    def __init__(self) -> None:
-        self.chain = Chain()
-        self.summary = Summary(self.chain)
-
-
-def chains() -> GraphBatch:
-    """Return three chains, each with a summary."""
-    rng = np.random.default_rng(5)
-    return GraphBatch.from_graphs(
-        InputGraph.from_types(
-            {"chain": n, "summary": 1},
-            {
-                ("chain", "before", "chain"): [(i, i + 1) for i in range(n - 1)],
-                ("chain", "over", "summary"): [(i, 0) for i in range(n)],
-            },
-            {"chain": {"letter": rng.integers(0, CHARS, n)}},
-        )
-        for n in (3, 1, 5)
-    )
-
-
-class Decode(vrt.VertexFunction):
+class Decode(
+    Declared,
+    state={"c": N, "h": N},
+    table=(TAGS, N),
+    key=(N, N),
+    w=(4 * N, N),
+    u=(4 * N, N),
+    b=(4 * N,),
+    v=(TAGS, N),
+):
     """A step of a decoder: the state before it, in a slot, and attention over the whole input."""
-
-    def __init__(self, encoder: Chain) -> None:
-        super().__init__(state={"c": N, "h": N}, inputs={"over": encoder})
-        self.table, self.key = vrt.Parameter((TAGS, N)), vrt.Parameter((N, N))
-        self.w, self.u = vrt.Parameter((4 * N, N)), vrt.Parameter((4 * N, N))
-        self.b, self.v = vrt.Parameter((4 * N,)), vrt.Parameter((TAGS, N))
 
     def forward(self) -> None:
         before, states = self.gather("before"), self.gather_all("over")
@@ -227,12 +159,8 @@ class Decode(vrt.VertexFunction):
         self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
-class Join(vrt.VertexFunction):
+class Join(Declared, state={"h": N}, a=(N, N), z=(N, N)):
     """A step of a DAG: one decoded state, and any number of steps before, of its own type."""
-
-    def __init__(self, decode: Decode) -> None:
-        super().__init__(state={"h": N}, inputs={"own": decode})
-        self.a, self.z = vrt.Parameter((N, N)), vrt.Parameter((N, N))
 
     def forward(self) -> None:
         args, own = self.gather_all("args"), self.gather("own")
@@ -247,8 +175,8 @@ class Translator(vrt.Model):
 
     def __init__(self) -> None:
         self.encode = Chain()
-        self.decode = Decode(self.encode)
-        self.join = Join(self.decode)
+        self.decode = Decode(inputs={"over": self.encode})
+        self.join = Join(inputs={"own": self.decode})
 
 
 JOINED: list[Pairs] = [[(0, 1), (0, 2), (1, 2)], [], [(1, 0), (2, 1), (2, 0), (0, 3), (1, 3)]]
@@ -283,23 +211,15 @@ def translations() -> GraphBatch:
     return GraphBatch.from_graphs(graphs)
 
 
-class Total(vrt.VertexFunction):
+class Total(Declared, state={"h": N}, z=(N, N)):
     """The sum of the states of all children."""
-
-    def __init__(self, leaf: vrt.VertexFunction) -> None:
-        super().__init__(state={"h": N}, inputs={"over": leaf})
-        self.z = vrt.Parameter((N, N))
 
     def forward(self) -> None:
         self.scatter(h=vrt.tanh(self.z @ vrt.mean(self.gather_all("over").h)))
 
 
-class Top(vrt.VertexFunction):
+class Top(Declared, state={"h": N}, z=(N, N)):
     """What reads a total, in a slot."""
-
-    def __init__(self, total: Total) -> None:
-        super().__init__(state={"h": N}, inputs={"total": total})
-        self.z = vrt.Parameter((N, N))
 
     def forward(self) -> None:
         h = vrt.tanh(self.z @ self.gather("total").h)
@@ -312,8 +232,8 @@ class WideSum(vrt.Model):
 
     def __init__(self) -> None:
         self.leaf = Leaf()
-        self.total = Total(self.leaf)
-        self.top = Top(self.total)
+        self.total = Total(inputs={"over": self.leaf})
+        self.top = Top(inputs={"total": self.total})
 
 
 def wide_sum(words: int) -> GraphBatch:
@@ -325,4 +245,4 @@ def wide_sum(words: int) -> GraphBatch:
     }
     pulls = {"leaf": {"word": rng.integers(0, WORDS, words)}}
     sizes = {"leaf": words, "total": 2, "top": 2}
-    return GraphBatch.from_graphs([InputGraph.from_types(sizes, edges, pulls)])
+    return one_typed(sizes, edges, pulls)

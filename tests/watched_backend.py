@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -14,7 +13,6 @@ from vertexrt.engine.host import compile_on
 from vertexrt.kernels.backend import ScriptRun
 from vertexrt.kernels.cpu.backend import SECONDS, CpuBackend, CpuProcessors
 from vertexrt.kernels.layout import Array, Buffers
-from vertexrt.kernels.store_update import StoreUpdate
 from vertexrt.script.isa import NONE, WAIT
 
 
@@ -47,8 +45,6 @@ class WatchedProcessors:
 
     def run(self, run: ScriptRun) -> None:
         backend = self._backend
-        with backend.lock:
-            backend.runs += 1
         self._processors.seconds = backend.seconds
         group = next(k for k, each in enumerate(backend.counters) if each is run.counters)
         call = Call(run.script, run.buffers, group)
@@ -75,17 +71,15 @@ class WatchedBackend(CpuBackend):
 
     Attributes:
         tables: launches of each call of the batched engine.
-        runs: calls of processors; counters: those of each group's script.
-        updates: of parameters, apart from the call that makes the gradients.
+        counters: those of each group's script.
         seconds: until a processor gives up waiting.
     """
 
     def __init__(self, dtype: np.dtype) -> None:
         super().__init__(dtype)
-        self.lock = threading.Lock()
         self.tables: list[int] = []
         self.counters: list[Array] = []
-        self.runs, self.updates, self.seconds = 0, 0, SECONDS
+        self.seconds = SECONDS
         self.before: Callable[[Call], None] = lambda call: None
 
     def mend(self) -> None:
@@ -97,10 +91,6 @@ class WatchedBackend(CpuBackend):
 
     def load_segments(self, *given: Any) -> Any:
         return WatchedProcessors(cast("CpuProcessors", super().load_segments(*given)), self)
-
-    def apply_update(self, update: StoreUpdate) -> None:
-        self.updates += 1
-        super().apply_update(update)
 
 
 def watched(way: Way, function: vrt.VertexFunction) -> tuple[vrt.Network, WatchedBackend]:

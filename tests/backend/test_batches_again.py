@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.backend.test_open_training import LISTS, Tree
+from tests.backend.test_frozen import batch
+from tests.backend.test_open_training import Tree
+from tests.declared import Declared
 from tests.devices import shim
 from tests.runs import Way
-from tests.strategies import pulls_for
+from tests.strategies import one_chain, one_graph
 from vertexrt.models import TreeLSTM
 
 SHIM = pytest.param(Way("shim"), marks=shim)
@@ -32,9 +34,7 @@ ORDER = (0, 0, 1, 0, 2, 1, 0, 2, 2, 0, 1)  # of batches of 1, 2 and 40 trees: th
 
 
 def make(number: int) -> vrt.GraphBatch:
-    count = (1, 2, 40)[number]
-    graphs = [vrt.InputGraph.from_children(LISTS, pulls_for(5, k + number)) for k in range(count)]
-    return vrt.GraphBatch.from_graphs(graphs)
+    return batch(*range(number, number + (1, 2, 40)[number]))
 
 
 def play(net: vrt.Network, batch_of: Callable[[int], vrt.GraphBatch]) -> list[Any]:
@@ -58,21 +58,6 @@ def test_they_have_the_bits_of_batches_that_are_new(way: Way) -> None:
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("way", WAYS[:-1], ids=str)
-def test_a_new_kind_of_vertex_makes_them_anew(way: Way) -> None:
-    nets = way.compile(Tree()), way.compile(Tree())
-    first = make(1)
-    other = vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children([[]], pulls_for(1, 3))])
-    for net in nets:
-        sgd = vrt.SGD(0.1)
-        for _ in range(3):
-            net.step(first if net is nets[0] else make(1), sgd)
-        net.step(other, sgd)
-        net.step(first if net is nets[0] else make(1), sgd)
-    for name, value in nets[0].parameters.items():
-        np.testing.assert_array_equal(value, nets[1].parameters[name])
-
-
 def calls_of(call: Callable[[], object]) -> int:
     """Count the calls of functions of the package in Python."""
     count = 0
@@ -93,8 +78,7 @@ def calls_of(call: Callable[[], object]) -> int:
 def test_a_step_that_comes_again_asks_little_of_python() -> None:
     """Measured: 76 and 52 calls; 155 and 145 at 6f5003ff."""
     lists = {"word": [1, 2, -1, 2, -1], "label": [0, 1, 1, 0, 1]}
-    graph = vrt.InputGraph.from_children([[], [], [0, 1], [], [2, 3]], lists)
-    batch, adagrad = vrt.GraphBatch.from_graphs([graph]), vrt.Adagrad(0.05)
+    batch, adagrad = one_graph([[], [], [0, 1], [], [2, 3]], lists), vrt.Adagrad(0.05)
     net = vrt.compile(TreeLSTM(vocab=3, embed=8, hidden=8, classes=2), device="cpu", threads=1)
     for _ in range(4):
         net.step(batch, adagrad)
@@ -103,11 +87,8 @@ def test_a_step_that_comes_again_asks_little_of_python() -> None:
     assert calls_of(lambda: net(batch)) <= 55
 
 
-class Rows(vrt.VertexFunction):
+class Rows(Declared, arity=1, state={"h": 3}):
     """A state of what is pulled."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"h": 3})
 
     def forward(self) -> None:
         self.scatter(h=self.push("h", self.pull("x", (3,)) + self.gather(0).h))
@@ -117,7 +98,7 @@ class Rows(vrt.VertexFunction):
 def test_what_stays_bound_holds_no_batch(way: Way) -> None:
     """Other rows are read from where they are then; those of before may be large, and are gone."""
     net, rng = way.compile(Rows()), np.random.default_rng(0)
-    first = vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(4, {"x": rng.random((4, 3))})])
+    first = one_chain(4, {"x": rng.random((4, 3))})
     for _ in range(4):
         batch = first.with_pulls({"x": rng.random((4, 3))})
         found = net(batch)["h"]

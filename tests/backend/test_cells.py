@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,9 +9,11 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests import model_evaluations as by_hand
 from tests.runs import Way, assert_output_gradients
+from tests.strategies import one_chain
 from vertexrt import nn
-from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.graph import GraphBatch
 
 INPUT, H, LENGTH, HEADS = 3, 4, 5, 2
 Cells = dict[str, Callable[[], nn.Cell]]
@@ -29,18 +30,20 @@ CHAINS: Cells = {
     "slstm-sigmoid": lambda: nn.SLSTMCell(INPUT, H, forget="sigmoid"),
     "slstm-heads": lambda: nn.SLSTMCell(INPUT, H, heads=HEADS),
 }
-FIELDS = {"lstm": ("h", "c"), "slstm": ("h", "c", "n", "m")}
+STEPS = {"rnn": by_hand.rnn, "gru": by_hand.gru, "lstm": by_hand.lstm, "slstm": by_hand.slstm}
 
 
-def fields_of(name: str) -> tuple[str, ...]:
-    return FIELDS.get(name.partition("-")[0], ("h",))
+def step_of(name: str) -> tuple[by_hand.Step, str]:
+    """Return the equations of a cell, and its form."""
+    kind, _, form = name.partition("-")
+    return STEPS[kind], form
 
 
 class Chain(vrt.VertexFunction):
     """A cell along a chain; the input is pulled."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(arity=1, state=dict.fromkeys(fields_of(name), H))
+        super().__init__(arity=1, state=dict.fromkeys(by_hand.FIELDS[step_of(name)[0]], H))
         self.cell: Any = CHAINS[name]()
 
     def forward(self) -> None:
@@ -55,63 +58,7 @@ class Chain(vrt.VertexFunction):
 
 def chain() -> GraphBatch:
     x = np.random.default_rng(1).standard_normal((LENGTH, INPUT))
-    return GraphBatch.from_graphs([InputGraph.chain(LENGTH, {"x": x})])
-
-
-def sigmoid(x: Any) -> Any:
-    return 1.0 / (1.0 + np.exp(-x))
-
-
-def normed(p: Any, name: str, x: Any) -> Any:
-    moved = x - x.mean()
-    return moved / np.sqrt(x.var() + 1e-5) * p[f"{name}.weight"] + p[f"{name}.bias"]
-
-
-def recurrent(weight: Any) -> Any:
-    """Return the matrix of all gates; that of heads has blocks of each gate on the diagonal."""
-    if weight.ndim == 2:
-        return weight
-    whole, each = np.zeros((4 * H, H)), H // HEADS
-    for head, gate in itertools.product(range(HEADS), range(4)):
-        at = head * each
-        block = weight[head, gate * each : (gate + 1) * each]
-        whole[gate * H + at : gate * H + at + each, at : at + each] = block
-    return whole
-
-
-def step(name: str, p: Any, x: Any, state: list[Any]) -> list[Any]:
-    """Take one step of a cell, from the equations of its paper."""
-    kind, _, form = name.partition("-")
-    given = p["weight_ih"] @ x + p.get("bias_ih", 0.0)
-    h = state[0]
-    if kind == "gru":
-        h_part = p["weight_hh"] @ h + p["bias_hh"]
-        r, z = (sigmoid(given[k * H : k * H + H] + h_part[k * H : k * H + H]) for k in (0, 1))
-        if form:
-            n = np.tanh(given[2 * H :] + p["weight_hn"] @ (r * h) + p["bias_hn"])
-        else:
-            n = np.tanh(given[2 * H :] + r * h_part[2 * H :])
-        return [(1 - z) * n + z * h]
-    before = recurrent(p["weight_hh"]) @ h + p.get("bias_hh", 0.0)
-    if kind == "rnn":
-        return [np.maximum(given + before, 0.0) if form else np.tanh(given + before)]
-    if kind == "slstm":
-        i, f, z, o = np.split(given + before, 4)
-        _, c, n, m = state
-        f = (-np.logaddexp(0.0, -f) if form == "sigmoid" else f) + m
-        top = np.maximum(f, i)
-        c = np.exp(f - top) * c + np.exp(i - top) * np.tanh(z)
-        n = np.exp(f - top) * n + np.exp(i - top)
-        return [sigmoid(o) * c / n, c, n, top]
-    if form == "norm":
-        given, before = normed(p, "norm_ih", given), normed(p, "norm_hh", before)
-    i, f, g, o = np.split(given + before, 4)
-    c = state[1]
-    if form:
-        i, f = i + p["weight_ci"] * c, f + p["weight_cf"] * c
-    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-    o = o + p["weight_co"] * c if form else o
-    return [sigmoid(o) * np.tanh(normed(p, "norm_c", c) if form == "norm" else c), c]
+    return one_chain(LENGTH, {"x": x})
 
 
 @pytest.mark.parametrize("name", CHAINS)
@@ -120,10 +67,11 @@ def test_chains_follow_their_equations(name: str) -> None:
     net = Way("cpu").compile(Chain(name))
     p = {key.removeprefix("cell."): value for key, value in net.parameters.items()}
     assert all(key.startswith("cell.") for key in net.parameters)
-    state = [np.zeros(H) for _ in fields_of(name)]
+    step, form = step_of(name)
+    state = [np.zeros(H)] * len(by_hand.FIELDS[step])
     want = []
     for x in np.asarray(batch.pulls["x"]):
-        state = step(name, p, x, state)
+        state = step(p, x, state, form)
         want.append(state[0])
     np.testing.assert_allclose(net(batch)["h"], want, rtol=0, atol=1e-12)
 
@@ -131,20 +79,3 @@ def test_chains_follow_their_equations(name: str) -> None:
 @pytest.mark.parametrize("name", CHAINS)
 def test_gradients_of_cells_are_central_differences(name: str) -> None:
     assert_output_gradients(Way().compile(Chain(name)), chain())
-
-
-@pytest.mark.parametrize("name", ["rnn", "lstm", "gru"])
-def test_pytorch_has_the_same_cells(name: str) -> None:
-    """A `state_dict` of PyTorch's cell gives PyTorch's numbers."""
-    torch = pytest.importorskip("torch", reason="torch is not installed (extra `torch`)")
-    kinds = {"rnn": torch.nn.RNNCell, "lstm": torch.nn.LSTMCell, "gru": torch.nn.GRUCell}
-    theirs = kinds[name](INPUT, H).double()
-    batch = chain()
-    net = vrt.compile(Chain(name), device="cpu", dtype="float64")
-    net.parameters.update({f"cell.{k}": v.numpy() for k, v in theirs.state_dict().items()})
-    state, want = None, []
-    for x in torch.tensor(np.asarray(batch.pulls["x"])):
-        state = theirs(x[None], state)
-        h = state[0] if name == "lstm" else state
-        want.append(h.detach().numpy().reshape(-1))
-    np.testing.assert_allclose(net(batch)["h"], want, rtol=0, atol=1e-12)

@@ -9,7 +9,7 @@ import pytest
 
 import vertexrt as vrt
 from tests.backend.test_open_training import batch, copied, network
-from tests.devices import SHIM_AND_GPU, require
+from tests.devices import SHIM_AND_GPU
 from tests.runs import Way
 
 pytestmark = pytest.mark.parametrize("device", SHIM_AND_GPU)
@@ -17,7 +17,6 @@ pytestmark = pytest.mark.parametrize("device", SHIM_AND_GPU)
 
 def shared(device: str) -> tuple[vrt.Network, Any]:
     """Return a network, and its parameters on the device, which others may write to."""
-    require(device)
     net = network(Way(device))
     values = net.executor.share_values()  # type: ignore[attr-defined]
     return net, net.executor.model.store.views(values)
@@ -76,7 +75,6 @@ def test_an_update_of_ones_own_is_there_too(device: str) -> None:
 @pytest.mark.parametrize("lent", [False, True])
 def test_moments_that_are_loaded_are_used(device: str, lent: bool) -> None:
     """Issue 52: a forward pass between loading them and the next step lost them."""
-    require(device)
     nets = network(Way(device)), network()
     if lent:
         nets[0].executor.share_values()  # type: ignore[attr-defined]

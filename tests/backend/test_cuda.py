@@ -6,97 +6,26 @@ On the CPU the same kernels are compiled by a C++ compiler and launched by the s
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import vertexrt as vrt
-from tests.devices import SHIM_AND_GPU, require, shim
-from tests.functions import CLASSES, FUNCTIONS, WORDS, LSTMChain
+from tests.devices import SHIM_AND_GPU
 from tests.optimizers import OPTIMIZERS as EVERY_OPTIMIZER
-from tests.runs import PLAIN, TOLERANCE, Way, assert_close, assert_same, evaluate, train
-from tests.strategies import full_batches, pulls_for
-from vertexrt.api.network import Network
+from tests.runs import Way, assert_close
+from tests.strategies import joined
 from vertexrt.errors import NumericError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.models import TreeLSTM
-
-ON_SHIM = ("tree-lstm", "attention", "oddments", "marks", "dropout")
 
 
 @pytest.fixture(params=SHIM_AND_GPU)
 def device(request: pytest.FixtureRequest) -> str:
     """Name a device that runs CUDA kernels."""
-    require(request.param)
     return str(request.param)
-
-
-# Vectors longer than a tile of a product. The products of an LSTM read rows of children, and write
-# to edges, without copies.
-WIDE: dict[str, tuple[Callable[[], vrt.VertexFunction], int]] = {
-    "tree-lstm": (lambda: TreeLSTM(WORDS, 36, 44, CLASSES), 2),
-    "lstm": (lambda: LSTMChain(WORDS, 36, 44), 1),
-}
-
-
-@functools.cache
-def wide(name: str, device: str, dtype: str = "float32") -> Network:
-    """Compile a function of `WIDE` once for all batches."""
-    return Way(device=device, dtype=dtype).compile(WIDE[name][0]())
-
-
-@functools.cache
-def net(name: str, device: str, dtype: str = "float64") -> Network:
-    """Compile once for all batches."""
-    way = replace(PLAIN if device == "reference" else Way(device=device), dtype=dtype)
-    return way.compile(FUNCTIONS[name][0]())
-
-
-def assert_agrees(name: str, device: str, dtype: str, batch: GraphBatch) -> None:
-    """Compare outputs and gradients with the reference, in float32 beside it where sums cancel."""
-    here, there = net(name, device, dtype), net(name, "reference")
-    plain = net(name, "reference", dtype) if dtype == "float32" else None
-    for run in (evaluate, train):
-        rounded = None if plain is None else run(plain, batch)
-        assert_same(run(here, batch), run(there, batch), TOLERANCE[dtype], rounded)
-
-
-@shim
-@pytest.mark.parametrize("name", ON_SHIM)
-@settings(max_examples=4)
-@given(data=st.data())
-def test_the_shim_agrees_with_the_reference(name: str, data: st.DataObject) -> None:
-    batch = data.draw(full_batches(FUNCTIONS[name][1], max_vertices=7, max_graphs=2))
-    assert_agrees(name, "shim", "float64", batch)
-
-
-@shim
-@pytest.mark.parametrize("name", WIDE)
-@settings(max_examples=4)
-@given(data=st.data())
-def test_products_of_few_rows_agree_in_float32(name: str, data: st.DataObject) -> None:
-    """In float32 a kernel of ours makes the products; sizes that are no multiple of a tile."""
-    batch = data.draw(full_batches(WIDE[name][1], max_vertices=24, max_graphs=2))
-    here, rounded = wide(name, "shim"), wide(name, "reference")
-    want = train(wide(name, "reference", "float64"), batch)
-    assert_same(train(here, batch), want, TOLERANCE["float32"], train(rounded, batch))
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("name", FUNCTIONS)
-@settings(max_examples=10)
-@given(data=st.data())
-def test_the_gpu_agrees_with_the_reference(name: str, dtype: str, data: st.DataObject) -> None:
-    require("cuda")
-    batch = data.draw(full_batches(FUNCTIONS[name][1], max_vertices=9, max_graphs=3))
-    assert_agrees(name, "cuda", dtype, batch)
 
 
 def tree_lstm() -> TreeLSTM:
@@ -109,12 +38,7 @@ def trees(count: int, seed: int = 0) -> GraphBatch:
     rng = np.random.default_rng(seed)
     graphs = []
     for _ in range(count):
-        lists: list[list[int]] = [[] for _ in range(int(rng.integers(1, 9)))]
-        open_ = list(range(len(lists)))
-        while len(open_) > 1:
-            k = int(rng.integers(len(open_) - 1))
-            lists.append([open_[k], open_[k + 1]])
-            open_[k : k + 2] = [len(lists) - 1]
+        lists = joined(rng, int(rng.integers(1, 9)))
         words = np.array([-1 if x else rng.integers(30) for x in lists])
         labels = rng.integers(5, size=len(lists))
         graphs.append(InputGraph.from_children(lists, {"word": words, "label": labels}))
@@ -145,48 +69,6 @@ def test_steps_agree_with_the_reference(device: str, name: str) -> None:
         assert_close(np.asarray(states[0][key]), np.asarray(value), 1e-10, key)
 
 
-def test_losses_are_those_of_their_steps_whenever_they_are_read(device: str) -> None:
-    here, there = (Way(device=d).compile(tree_lstm()) for d in (device, "reference"))
-    optimizers = [vrt.SGD(0.1) for _ in range(2)]
-    got, want = [], []
-    for k in range(4):
-        got.append(here.step(trees(2, k), optimizers[0]))
-        want.append(there.step(trees(2, k), optimizers[1]))
-    assert f"{got[3]:.6f}" == f"{want[3]:.6f}"
-    assert [float(loss) for loss in got] == pytest.approx([float(x) for x in want], rel=1e-10)
-    assert here.step(trees(2), optimizers[0], outputs=["logits"]) == pytest.approx(
-        there.step(trees(2), optimizers[1]), rel=1e-10
-    )
-
-
-def test_parameters_written_on_the_host_are_read_by_the_next_step(device: str) -> None:
-    here, there = (Way(device=d).compile(tree_lstm()) for d in (device, "reference"))
-    optimizers = [vrt.Adam(0.01) for _ in range(2)]
-    for each, optimizer in zip((here, there), optimizers, strict=True):
-        each.step(trees(2, 1), optimizer)
-        each.parameters["v"] = 2.0 * each.parameters["v"]
-        each.step(trees(2, 2), optimizer)
-    for key, value in there.parameters.items():
-        assert_close(here.parameters[key], value, 1e-10, key)
-
-
-class ByHand:
-    """An optimizer with an update of its own, on the host."""
-
-    def update(self, store: Any) -> None:
-        for name in store.names:
-            store.value(name)[...] -= 0.1 * store.gradient(name)
-
-
-def test_an_update_on_the_host_is_read_by_the_next_step(device: str) -> None:
-    here, there = (Way(device=d).compile(tree_lstm()) for d in (device, "reference"))
-    for k in range(3):
-        losses = [each.step(trees(2, k), ByHand()) for each in (here, there)]  # type: ignore[arg-type]
-        assert losses[0] == pytest.approx(losses[1], rel=1e-10)
-    for key, value in there.parameters.items():
-        assert_close(here.parameters[key], value, 1e-10, key)
-
-
 def test_a_loss_that_is_not_finite_changes_nothing(device: str) -> None:
     each, optimizer = Way(device=device).compile(tree_lstm()), vrt.Adam(0.01)
     each.step(trees(2, 1), optimizer)
@@ -204,21 +86,3 @@ def test_a_loss_that_is_not_finite_changes_nothing(device: str) -> None:
     before = each.parameters["v"]
     assert np.isfinite(float(each.step(trees(2, 4), optimizer)))
     assert not np.array_equal(each.parameters["v"], before)
-
-
-def test_runs_repeat_bit_for_bit(device: str) -> None:
-    found = []
-    for _ in range(2):
-        each, optimizer = Way(device=device, dtype="float32").compile(tree_lstm()), vrt.Adam(0.01)
-        for k in range(3):
-            each.step(trees(6, k), optimizer)
-        found.append(each.parameters)
-    for key, value in found[0].items():
-        assert np.array_equal(found[1][key], value), key
-
-
-def test_a_batch_with_absent_pulls_and_empty_slots(device: str) -> None:
-    lists = [[], [], [0, -1], [-1, 2], [1, 3], []]
-    batch = GraphBatch.from_graphs([InputGraph.from_children(lists, pulls_for(6, 8))])
-    for name in ("tree-lstm", "both"):
-        assert_agrees(name, device, "float64", batch)

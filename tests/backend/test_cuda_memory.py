@@ -126,48 +126,6 @@ def test_a_launch_that_the_driver_refuses(monkeypatch: pytest.MonkeyPatch) -> No
         assert np.allclose(here.parameters[name], value, rtol=1e-10, atol=1e-12), name
 
 
-def test_two_optimizers_keep_their_moments(monkeypatch: pytest.MonkeyPatch) -> None:
-    nets = [compiled(monkeypatch, device) for device in ("cuda", "reference")]
-    pairs = [(vrt.Adam(0.01), vrt.Adagrad(0.05)) for _ in nets]
-    for net, pair in zip(nets, pairs, strict=True):
-        for k in range(4):
-            net.step(trees(3, k), pair[k % 2])
-    for name, value in nets[1].parameters.items():
-        assert np.allclose(nets[0].parameters[name], value, rtol=1e-9, atol=1e-12), name
-
-
-@pytest.mark.parametrize("steps", [1, 2])
-def test_a_checkpoint_continues_a_run(
-    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory, steps: int
-) -> None:
-    """Steps are under way when it is written; what continues is equal to the last bit."""
-    path = tmp_path_factory.mktemp("runs") / "net.safetensors"
-
-    def go_on(net: vrt.Network, optimizer: vrt.Adam, first: int, last: int) -> None:
-        for k in range(first, last):
-            net.step(trees(3, k), optimizer)
-
-    whole, whole_optimizer = compiled(monkeypatch, "cuda"), vrt.Adam(0.01, clip_norm=1.0)
-    go_on(whole, whole_optimizer, 0, 4)
-    part, part_optimizer = compiled(monkeypatch, "cuda"), vrt.Adam(0.01, clip_norm=1.0)
-    go_on(part, part_optimizer, 0, steps)
-    vrt.save_checkpoint(path, part, part_optimizer, {"random": part.state()["random"]})
-    go_on(part, part_optimizer, steps, 4)  # who goes on after saving is not disturbed either
-
-    stored = vrt.load_checkpoint(path)
-    again, optimizer = compiled(monkeypatch, "cuda"), vrt.Adam(0.01, clip_norm=1.0)
-    again.parameters.update(stored.parameters)
-    again.load_state({"random": stored.meta["random"]})
-    optimizer.load_state(stored.optimizer_state)
-    go_on(again, optimizer, steps, 4)
-    for net, state in ((part, part_optimizer.state()), (again, optimizer.state())):
-        net.sync()
-        for name, value in whole.parameters.items():
-            assert np.array_equal(net.parameters[name], value), name
-        for name, array in whole_optimizer.state().items():
-            assert np.array_equal(state[name], array), name
-
-
 @pytest.mark.parametrize(("engine", "processors"), [("batched", None), ("persistent", 2)])
 def test_memory_that_a_run_has_not_written_holds_no_number(
     monkeypatch: pytest.MonkeyPatch, engine: str, processors: int | None

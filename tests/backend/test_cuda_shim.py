@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import time
+import shutil
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ import pytest
 
 from tests.shim import build as shim
 from tests.shim.build import ShimModule, build
+from vertexrt.errors import DeviceError
 
 pytestmark = pytest.mark.skipif(not shim.available(), reason="no C++ compiler")
 
@@ -106,13 +107,6 @@ def sums(module: ShimModule, name: str, seed: int, dtype: npt.DTypeLike = np.flo
     return bool(np.array_equal(y, x.sum(2)))
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_block_sum_agrees_with_numpy(dtype: str, seed: int) -> None:
-    defines = {"VRT_REAL": "double"} if dtype == "float64" else {}
-    assert sums(build(HEAD + sum_kernel("total"), defines), "total", seed, dtype)
-
-
 @pytest.mark.parametrize("place", ["FIRST", "SECOND"])
 @pytest.mark.parametrize("instead", ["", "__syncwarp();"])
 def test_a_missing_barrier_shows(place: str, instead: str) -> None:
@@ -140,98 +134,6 @@ VRT_KERNEL(turn_in_order, Args, 32) {
     assert np.isnan(y).any(), "shared memory that was not written is not a number"
     assert launch(module, "turn_in_order", 1, 32, arguments(y, x)) == 0
     assert np.array_equal(y, x[::-1])
-
-
-def test_shuffles_and_votes() -> None:
-    text = """
-struct Votes { int* y; };
-VRT_KERNEL(votes, Votes, 64) {
-    const int lane = threadIdx.x % 32, all = -1;
-    int* const y = a.y + threadIdx.x * 10;
-    y[0] = __shfl_sync(all, lane, 35);
-    y[1] = __shfl_sync(all, lane, 1, 8);
-    y[2] = __shfl_xor_sync(all, lane, 5);
-    y[3] = __shfl_down_sync(all, lane, 3, 16);
-    y[4] = __shfl_up_sync(all, lane, 3);
-    y[5] = (int)__ballot_sync(all, lane % 3 == 0);
-    y[6] = __any_sync(all, lane == 7) + 2 * __all_sync(all, lane < 32) + 4 * __any_sync(all, 0);
-    y[7] = lane < 8 ? __shfl_sync(0xff, lane, 9) : __shfl_sync(0xffffff00, lane, 9);
-    y[8] = __shfl_xor_sync(all, 1e300 * lane, 1) == 1e300 * (lane ^ 1);
-    y[9] = warp_max(-lane);
-}
-"""
-    module = build(HEAD + text)
-    lane = np.arange(32)
-    expected = np.stack(
-        [
-            np.full(32, 3),
-            lane // 8 * 8 + 1,
-            lane ^ 5,
-            np.where(lane % 16 + 3 < 16, lane + 3, lane),
-            np.where(lane >= 3, lane - 3, lane),
-            np.full(32, sum(1 << k for k in range(0, 32, 3))),
-            np.full(32, 3),
-            np.where(lane < 8, -1, 9),
-            np.ones(32),
-            np.zeros(32),
-        ],
-        axis=1,
-    )
-    for seed in SEEDS:
-        y = np.zeros((64, 10), np.int32)
-        module.seed(seed)
-        assert launch(module, "votes", 1, 64, arguments(y)) == 0
-        assert np.array_equal(y[:32], expected)
-        assert np.array_equal(y[32:], expected)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_indices_have_three_axes(seed: int) -> None:
-    text = """
-struct Places { int* y; };
-VRT_KERNEL(places, Places, 64) {
-    const int block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
-    const int thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
-    atomicAdd(&a.y[block * 24 + thread], 1 + (int)(threadIdx.x + 10 * threadIdx.y));
-}
-"""
-    module = build(HEAD + text)
-    y = np.zeros((2 * 3 * 5, 2, 3, 4), np.int32)
-    module.seed(seed)
-    assert launch(module, "places", (5, 3, 2), (4, 3, 2), arguments(y)) == 0
-    assert np.array_equal(y[7, 1], 1 + np.arange(4) + 10 * np.arange(3)[:, None])
-    assert (y == y[0]).all()
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_blocks_wait_for_each_other(seed: int) -> None:
-    text = """
-VRT_KERNEL(rounds, Args, 32) {
-    __shared__ unsigned kept;
-    kept = blockIdx.x;
-    for (unsigned k = 1; k <= (unsigned)a.n; ++k) {
-        if (threadIdx.x == 0) {
-            a.y[blockIdx.x] = a.y[blockIdx.x] + real(1);
-            __threadfence();
-            atomicAdd(a.counter, 1u);
-            while (atomicAdd(a.counter, 0u) < k * gridDim.x) __nanosleep(20);
-            real sum = 0;
-            for (unsigned b = 0; b < gridDim.x; ++b) sum += a.y[b];
-            if (sum != real(k * gridDim.x)) a.y[blockIdx.x] = -100;
-            __threadfence();
-            atomicAdd(a.counter + 1, 1u);
-            while (atomicAdd(a.counter + 1, 0u) < k * gridDim.x) {}
-        }
-        __syncthreads();
-        if (kept != blockIdx.x) a.y[blockIdx.x] = -100;
-    }
-}
-"""
-    module = build(HEAD + text)
-    y, counter = np.zeros(4, np.float32), np.zeros(2, np.uint32)
-    module.seed(seed)
-    assert launch(module, "rounds", 4, 32, arguments(y, counter=counter, n=5)) == 0
-    assert y.tolist() == [5, 5, 5, 5]
 
 
 STUCK = {
@@ -297,72 +199,40 @@ VRT_KERNEL(past, Args, 64) { VRT_SHARED(real, s); s[threadIdx.x] = 0; }
     assert "wrote past its 32 bytes of dynamic shared memory" in capfd.readouterr().err
 
 
-def test_modules_and_threads_do_not_meet() -> None:
-    """Shared memory of the same name in two modules, launched from several host threads."""
-    one = build(HEAD + sum_kernel("total"))
-    two = build(HEAD + sum_kernel("total") + sum_kernel("more"))
-    with ThreadPoolExecutor(4) as pool:
-        runs = [pool.submit(sums, module, "total", 0) for module in (one, two) * 20]
-        assert all(run.result() for run in runs)
-    x, y = np.ones((1, 6, 128), np.float32), np.zeros((1, 6), np.float32)
-    other = ShimModule(two.functions, one.launch, one.gemm32, one.gemm64, one.memset)
-    assert launch(other, "more", 1, 128, arguments(y, x, n=6), 24) == 0
-    assert (y == 128).all()
+pytestmark = pytest.mark.skipif(not shim.available(), reason="no C++ compiler")
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("trans_a", [False, True])
-@pytest.mark.parametrize("trans_b", [False, True])
-def test_gemm_agrees_with_numpy(dtype: str, trans_a: bool, trans_b: bool) -> None:
-    number = ctypes.c_float if dtype == "float32" else ctypes.c_double
-    scalar, i, p = ctypes.POINTER(number), ctypes.c_int, ctypes.c_void_p
-    kind = [p, i, i, i, i, i, scalar, p, i, p, i, scalar, p, i]
-    module = build(HEAD)
-    address = module.gemm32 if dtype == "float32" else module.gemm64
-    gemm = ctypes.CFUNCTYPE(ctypes.c_int, *kind)(address)
-    rng = np.random.default_rng(0)
-    for m, n, k, beta in [(1, 1, 1, 0.0), (70, 5, 33, 0.5), (3, 130, 0, 2.0), (64, 1, 9, 1.0)]:
-        # By columns and with leading dimensions of 2 more, so the transposes of NumPy's rows.
-        a = rng.standard_normal((m, k + 2) if trans_a else (k, m + 2)).astype(dtype)
-        b = rng.standard_normal((k, n + 2) if trans_b else (n, k + 2)).astype(dtype)
-        c = rng.standard_normal((n, m + 2)).astype(dtype)
-        op_a = a[:, :k] if trans_a else a[:, :m].T
-        op_b = b[:, :n] if trans_b else b[:, :k].T
-        expected = c.copy()
-        expected[:, :m] = (1.5 * op_a @ op_b).T + beta * c[:, :m]
-        if beta == 0:
-            c[:, :m] = np.nan  # not read
-        status = gemm(
-            None,
-            *(int(trans_a), int(trans_b), m, n, k),
-            *(number(1.5), a.ctypes.data, a.shape[1], b.ctypes.data, b.shape[1]),
-            *(number(beta), c.ctypes.data, c.shape[1]),
-        )
-        assert status == 0
-        tolerance = 1e-5 if dtype == "float32" else 1e-13
-        np.testing.assert_allclose(c, expected, rtol=tolerance, atol=tolerance)
+# The shim compiles a module once, and says what is missing.
 
 
-def test_memset() -> None:
-    kind = (ctypes.c_void_p, ctypes.c_ubyte, ctypes.c_size_t, ctypes.c_void_p)
-    x = np.ones(9, np.uint8)
-    assert ctypes.CFUNCTYPE(ctypes.c_int, *kind)(build(HEAD).memset)(x.ctypes.data, 7, 8, None) == 0
-    assert x.tolist() == [7] * 8 + [1]
+@pytest.mark.usefixtures("cache_folder")
+def test_a_module_is_compiled_once() -> None:
+    source = HEAD + sum_kernel("total")
+    path = shim.library(source, [])
+    written = path.stat().st_mtime_ns
+    assert shim.library(source, []) == path
+    assert path.stat().st_mtime_ns == written
+    path.write_bytes(b"not a library")
+    assert shim.library(source, []) == path
+    assert path.read_bytes().startswith(b"\x7fELF")
+    with pytest.raises(DeviceError) as raised:
+        shim.library(HEAD + "int f() { return unheard; }", [])
+    text = str(raised.value)
+    assert text.startswith("[cuda shim] a kernel does not compile: kernels.cu:4:18: error: ")
+    assert "unheard" in text
 
 
-def test_threads_that_never_wait_cost_a_call() -> None:
-    text = """
-VRT_KERNEL(twice, Args, 64) {
-    const int i = blockIdx.x * 64 + threadIdx.x;
-    a.y[i] = 2 * a.x[i];
-}
-"""
-    module = build(HEAD + text)
-    x, y = np.arange(30 * 64, dtype=np.float32), np.zeros(30 * 64, np.float32)
-    took = []
-    for _ in range(9):
-        begin = time.perf_counter()
-        assert launch(module, "twice", 30, 64, arguments(y, x)) == 0
-        took.append(time.perf_counter() - begin)
-    assert np.array_equal(y, 2 * x)
-    assert min(took) < 1e-3  # 30 us; a fiber for each thread would take 2 ms
+def test_no_compiler_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    shim.compiler_command.cache_clear()
+    try:
+        assert not shim.available()
+        with pytest.raises(DeviceError) as raised:
+            shim.library("", [])
+    finally:
+        monkeypatch.undo()
+        shim.compiler_command.cache_clear()
+    assert str(raised.value) == (
+        "[cuda shim] no C++ compiler is found; g++ or c++ on the PATH, or its name in CXX; "
+        "install one, such as g++."
+    )

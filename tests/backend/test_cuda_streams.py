@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from tests.backend.test_cuda import OPTIMIZERS, tree_lstm, trees
-from tests.devices import SHIM_AND_GPU, require, shim
+from tests.devices import on_gpus, shim
 from tests.functions import FUNCTIONS
-from tests.runs import TOLERANCE, Arrays, Result, Way, assert_same, evaluate, train
+from tests.runs import TOLERANCE, Arrays, Way, assert_bits, assert_same, evaluate, train
 from tests.shim_streams import ASKED, FIRST, LAST, LAUNCH, Queues
 from tests.strategies import with_pulls
 from vertexrt.api.network import Network
-from vertexrt.bench.measure import TRAINING, count
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError, NumericError
 from vertexrt.graph import GraphBatch
@@ -48,22 +47,9 @@ def queues(net: Network) -> Queues:
     return found
 
 
-def assert_bits(got: Result, want: Result) -> None:
-    assert got.loss == want.loss
-    for mine, theirs in (
-        (got.outputs, want.outputs),
-        (got.parameters, want.parameters),
-        (got.pulled, want.pulled),
-    ):
-        assert mine.keys() == theirs.keys()
-        for key, value in theirs.items():
-            np.testing.assert_array_equal(mine[key], value, err_msg=key)
-
-
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 @pytest.mark.parametrize("name", ON_SHIM)
 def test_bits_are_those_of_one_stream(name: str, device: str) -> None:
-    require(device)
     batch = batch_of()
     want = [run(net(name, 1, LAST, device), batch) for run in (evaluate, train)]
     reference = Way().compile(FUNCTIONS[name][0]())
@@ -71,7 +57,7 @@ def test_bits_are_those_of_one_stream(name: str, device: str) -> None:
     for streams, order in ((2, LAST), (4, LAST), (3, FIRST), (3, 1)):
         several = net(name, streams, order, device)
         for run, one in zip((evaluate, train), want, strict=True):
-            assert_bits(run(several, batch), one)
+            assert_same(run(several, batch), one, 0.0)
         assert device == "cuda" or len(queues(several).ran) > 1
 
 
@@ -91,15 +77,13 @@ def trained(passes: Passes, order: str | int, device: str) -> tuple[list[float],
     return found, dict(each.parameters)
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_training_gives_the_bits_of_one_stream(device: str) -> None:
-    require(device)
     losses, parameters = trained(Passes(), ASKED, device)
     for streams, order in ((2, LAST), (4, FIRST)):
         others, values = trained(Passes(streams=streams), order, device)
         assert others == losses
-        for key, value in parameters.items():
-            np.testing.assert_array_equal(values[key], value, err_msg=key)
+        assert_bits(values, parameters)
 
 
 def agrees(net: Network, batch: GraphBatch, want: Arrays) -> bool:
@@ -163,18 +147,4 @@ def test_a_launch_that_the_driver_refuses_is_named() -> None:
         train(several, batch)
     assert queues(several).waits > 1  # at the beginning, and at the end
     device.calls = good
-    assert_bits(train(several, batch), train(want, batch))
-
-
-@shim
-def test_one_stream_is_what_there_is_by_default() -> None:
-    """No event, no queue, no other table, and no more room in the arena."""
-    one, two = (compiled("attention", streams, LAST) for streams in (1, 2))
-    batch = batch_of()
-    (mine,), (theirs,) = (each.executor.model.prepare(TRAINING, batch) for each in (one, two))
-    assert Passes() == Passes(streams=1)
-    assert one.executor.session.device.queues is None  # type: ignore[attr-defined]
-    assert "waits" not in count(one, batch)
-    assert count(two, batch)["waits"] > 0
-    np.testing.assert_array_equal(mine.layout.table, theirs.layout.table)
-    assert mine.layout.plan.total == theirs.layout.plan.total
+    assert_same(train(several, batch), train(want, batch), 0.0)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.lstm_by_hand import WAYS, compiled
+from tests.declared import Declared
+from tests.lstm_chains import WAYS, compiled
 from vertexrt.errors import GraphError, UsageError
 
 WORDS, SLOTS, HIDDEN, LENGTH = 9, 3, 8, 12
@@ -16,15 +17,15 @@ SEQUENCE = [0, 1, 1, 1, 1, 1, 1, 1, 1]  # children of each word: the first one e
 TREE = [0, 2, 0, 1, 3, 0, 2, 0, 0]
 
 
-class Step(vrt.VertexFunction):
+class Step(
+    Declared,
+    state={},
+    word=(WORDS, HIDDEN),
+    slot=(SLOTS, HIDDEN),
+    inner=(HIDDEN, HIDDEN),
+    out=(WORDS, HIDDEN),
+):
     """One word; the state that its parent, or the word before, has left is pulled."""
-
-    def __init__(self) -> None:
-        super().__init__(state={})
-        self.word = vrt.Parameter((WORDS, HIDDEN), vrt.init.normal(1.0))
-        self.slot = vrt.Parameter((SLOTS, HIDDEN), vrt.init.normal(1.0))
-        self.inner = vrt.Parameter((HIDDEN, HIDDEN), vrt.init.normal(0.5))
-        self.out = vrt.Parameter((WORDS, HIDDEN), vrt.init.normal(1.0))
 
     def forward(self) -> None:
         """Compute one vertex."""

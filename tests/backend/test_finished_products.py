@@ -9,19 +9,26 @@ import pytest
 
 import vertexrt as vrt
 from tests.agreement import Feature, holds, rows
+from tests.declared import Declared
+from tests.many_vectors import ManyVectors, two_chains
 from tests.runs import PLAIN, Way
+from tests.strategies import one_chain
+from vertexrt.engine.variant import Passes
 from vertexrt.graph import GraphBatch, InputGraph
 
 IN, HIDDEN = 12, 8
 
 
-class OfVertices(vrt.VertexFunction):
+class OfVertices(
+    Declared,
+    arity=2,
+    state={"h": HIDDEN},
+    w=(HIDDEN, IN),
+    u=(HIDDEN, HIDDEN),
+    v=(HIDDEN, HIDDEN),
+    b=(HIDDEN,),
+):
     """Biases and nonlinearities of products, on the path and off it; a number of the row, too."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={"h": HIDDEN})
-        self.w, self.u = vrt.Parameter((HIDDEN, IN)), vrt.Parameter((HIDDEN, HIDDEN))
-        self.v, self.b = vrt.Parameter((HIDDEN, HIDDEN)), vrt.Parameter((HIDDEN,))
 
     def forward(self) -> None:
         x = vrt.tanh(self.w @ self.pull("x", (IN,)) + self.b)
@@ -32,13 +39,8 @@ class OfVertices(vrt.VertexFunction):
         self.push("loss", vrt.sum(y * y))
 
 
-class OfEdges(vrt.VertexFunction):
+class OfEdges(Declared, state={"h": HIDDEN}, w=(HIDDEN, IN), u=(HIDDEN, HIDDEN), b=(HIDDEN,)):
     """Products of the states of any number of children, and what is made of their elements."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"h": HIDDEN})
-        self.w, self.u = vrt.Parameter((HIDDEN, IN)), vrt.Parameter((HIDDEN, HIDDEN))
-        self.b = vrt.Parameter((HIDDEN,))
 
     def forward(self) -> None:
         x = self.w @ self.pull("x", (IN,))
@@ -48,12 +50,8 @@ class OfEdges(vrt.VertexFunction):
         self.push("loss", vrt.sum(h * h))
 
 
-class BesideStoredRows(vrt.VertexFunction):
+class BesideStoredRows(Declared, arity=2, state={"h": 2}, w=(1, 2), u=(2, 1)):
     """On the way back a group finishes a product and stores gathered rows of another width."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={"h": 2})
-        self.w, self.u = vrt.Parameter((1, 2)), vrt.Parameter((2, 1))
 
     def forward(self) -> None:
         below = self.gather(0).h
@@ -61,6 +59,32 @@ class BesideStoredRows(vrt.VertexFunction):
         self.scatter(h=vrt.tanh(below + 0.5))
         self.push("below", below)
         self.push("loss", vrt.sum(self.u @ y) + vrt.sum(below))
+
+
+class TwoProducts(
+    Declared, arity=1, state={"h": 4}, w1=(64, 4), w2=(64, 64), w3=(4, 64), u1=(8, 4), u2=(4, 8)
+):
+    """w2 (w1 x), on the path (with a child) and beside it; and another product that needs w1 x.
+
+    No launch may make both products.
+    """
+
+    def forward(self) -> None:
+        first = self.w1 @ self.pull("x", shape=(4,))
+        h = self.u2 @ (self.u1 @ self.gather(0).h) + self.pull("x", shape=(4,))
+        self.scatter(h=h)
+        self.push("y", self.w2 @ first)
+        self.push("z", self.w3 @ first)
+        self.push("h", h)
+        self.push("loss", vrt.sum(h))
+
+
+def chain(listed: bool) -> GraphBatch:
+    """Return a chain; where every third vertex lacks its pull, the rows of a kind are a list."""
+    index = np.arange(40, dtype=np.int32)
+    if listed:
+        index[::3] = -1
+    return one_chain(40, {"x": vrt.Rows(np.random.default_rng(0).normal(size=(40, 4)), index)})
 
 
 def batch_of(graphs: int) -> GraphBatch:
@@ -89,6 +113,23 @@ FEATURES = {
         for make in (OfVertices, OfEdges)
         for graphs in (1, 8, 150)
     },
+    **{
+        f"a product of a product, listed={listed}": Feature(
+            TwoProducts,
+            partial(chain, listed),
+            [
+                Way("shim", dtype, shuffle=1 + listed),
+                Way("shim", dtype, engine="persistent", processors=2, shuffle=1 + listed),
+            ],
+        )
+        for dtype, listed in (("float32", False), ("float64", True))
+    },
+    # Kernels take as many arguments as their steps have; a persistent one is refused in time.
+    "a loop that reads many parameters": Feature(
+        partial(ManyVectors, 100),
+        two_chains,
+        [Way(d, passes=Passes(streams=n)) for d in ("shim", "cuda") for n in (1, 2)],
+    ),
     "rows that a group stores besides": Feature(
         BesideStoredRows, partial(batch_of, 8), single("persistent", 2), PLAIN
     ),

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.devices import require
+from tests.declared import Declared
+from tests.devices import gpu, shim
+from tests.runs import train
 from tests.shim_device import put_in_place
+from tests.strategies import one_graph
 
 BOUND = 2e-6  # of the norm of each gradient
+MANY = 50_000
 
 
-class Classifier(vrt.VertexFunction):
+class Classifier(Declared, arity=1, state={"h": 16}, u=(16, 16), b=(16,), v=(40_000, 16)):
     """A recurrence with a softmax over many classes."""
-
-    def __init__(self, classes: int, hidden: int) -> None:
-        super().__init__(arity=1, state={"h": hidden})
-        self.u = vrt.Parameter((hidden, hidden))
-        self.b = vrt.Parameter((hidden,))
-        self.v = vrt.Parameter((classes, hidden))
 
     def forward(self) -> None:
         h = vrt.tanh(self.u @ self.gather(0).h + self.b + self.pull("x", self.b.shape))
@@ -27,26 +27,24 @@ class Classifier(vrt.VertexFunction):
         self.push("loss", vrt.losses.cross_entropy(self.v @ h, self.pull("label")))
 
 
-class Deep(vrt.VertexFunction):
-    """A product of great depth, of positive numbers."""
+class OfFew(Classifier, arity=1, state={"h": 4}, u=(4, 4), b=(4,), v=(3, 4)):
+    """The same over few."""
 
-    def __init__(self, deep: int, wide: int) -> None:
-        super().__init__(state={})
-        self.w = vrt.Parameter((wide, deep))
+
+class Deep(Declared, state={}, w=(8, 40_000)):
+    """A product of great depth, of positive numbers."""
 
     def forward(self) -> None:
         y = self.w @ self.pull("x", self.w.shape[1:])
         self.push("loss", vrt.sum(y * y))
 
 
-class Fan(vrt.VertexFunction):
-    """Sums over the children, one way and the other, and over all vertices."""
+class LessDeep(Deep, state={}, w=(9, 1024)):
+    """The same, for units that cut off what they add, as a GPU's do."""
 
-    def __init__(self, hidden: int) -> None:
-        super().__init__(state={"h": hidden})
-        self.e = vrt.Parameter((3, hidden))
-        self.u = vrt.Parameter((hidden, hidden))
-        self.b = vrt.Parameter((hidden,))
+
+class Fan(Declared, state={"h": 8}, e=(3, 8), u=(8, 8), b=(8,)):
+    """Sums over the children, one way and the other, and over all vertices."""
 
     def forward(self) -> None:
         each = vrt.sigmoid(self.u @ self.gather_all().h)
@@ -56,12 +54,8 @@ class Fan(vrt.VertexFunction):
         self.push("loss", vrt.sum(h * h))
 
 
-class ManyParents(vrt.VertexFunction):
+class ManyParents(Declared, arity=1, state={"h": 8}, b=(8,)):
     """Parents that read one child through a slot: their gradients add up."""
-
-    def __init__(self, hidden: int) -> None:
-        super().__init__(arity=1, state={"h": hidden})
-        self.b = vrt.Parameter((hidden,))
 
     def forward(self) -> None:
         h = vrt.sigmoid(self.b + self.pull("scale") * self.gather(0).h)
@@ -69,111 +63,67 @@ class ManyParents(vrt.VertexFunction):
         self.push("loss", vrt.sum(h) * self.pull("scale"))
 
 
-def chains(count: int, length: int, classes: int, hidden: int) -> vrt.GraphBatch:
-    rng = np.random.default_rng(0)
-    return vrt.GraphBatch.from_graphs(
-        [
-            vrt.InputGraph.chain(
-                length,
-                {
-                    "x": rng.standard_normal((length, hidden)) + 1.0,
-                    "label": np.minimum(rng.integers(0, classes, length), rng.integers(0, classes)),
-                },
-            )
-            for _ in range(count)
-        ]
-    )
+def chains(count: int, classes: int, hidden: int) -> vrt.GraphBatch:
+    rng, found = np.random.default_rng(0), []
+    for _ in range(count):
+        x = rng.standard_normal((20, hidden)) + 1.0
+        label = np.minimum(rng.integers(0, classes, 20), rng.integers(0, classes))
+        found.append(vrt.InputGraph.chain(20, {"x": x, "label": label}))
+    return vrt.GraphBatch.from_graphs(found)
 
 
-def fan(leaves: int) -> vrt.GraphBatch:
-    """One vertex with many children, which all have a second parent."""
-    rng = np.random.default_rng(0)
-    lists = [[] for _ in range(leaves)] + [list(range(leaves))] * 2
+def one(children: list[list[int]], low: float, high: float, *columns: int) -> vrt.GraphBatch:
+    """Return a graph whose vertices have numbers from a range, and words."""
+    rng, n = np.random.default_rng(0), len(children)
     pulls = {
-        "word": rng.integers(0, 3, leaves + 2),
-        "scale": np.full(leaves + 2, 2.0 / leaves),
+        "word": rng.integers(0, 3, n),
+        "scale": rng.uniform(low, high, n),
+        "x": rng.uniform(low, high, (n, *columns)),
     }
-    return vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children(lists, pulls)])
+    return one_graph(children, pulls)
 
 
-class Kept:
-    """An optimizer that keeps the gradients and changes nothing."""
-
-    def update(self, store) -> None:  # type: ignore[no-untyped-def]
-        self.gradients = {n: store.gradient(n).astype(np.float64) for n in store.names}
-
-
-def gradients(function: vrt.VertexFunction, batch: vrt.GraphBatch, **options: object) -> dict:
-    net = vrt.compile(function, seed=3, **options)  # type: ignore[arg-type]
-    rng = np.random.default_rng(1)
-    low = 0.1 if isinstance(function, Deep) else -0.3
-    net.parameters.update(
-        {n: rng.uniform(low, 0.3, p.shape).astype(np.float32) for n, p in net.parameters.items()}
-    )
-    kept = Kept()
-    net.step(batch, kept)  # type: ignore[arg-type]
-    return kept.gradients
+SUBJECTS: dict[type[Declared], Callable[[], vrt.GraphBatch]] = {
+    Classifier: lambda: chains(2, 40_000, 16),
+    OfFew: lambda: chains(2500, 3, 4),
+    # One vertex with many children, which all have a second parent.
+    Fan: lambda: one([[]] * MANY + [[*range(MANY)]] * 2, 2.0 / MANY, 2.0 / MANY),
+    Deep: lambda: one([[]] * 40, 0.5, 1.0, 40_000),
+    # Nearly the same, or they would be merged: each addition is off the same way.
+    ManyParents: lambda: one([[], *[[0]] * MANY], 1.0, 1.001),
+    LessDeep: lambda: one([[]] * 150, 0.5, 1.0, 1024),
+}
+HOST = [("reference", "batched"), ("cpu", "batched"), ("cpu", "persistent")]
+GPU = [pytest.param("cuda", engine, marks=gpu) for engine in ("batched", "persistent")]
+ON_SHIM = [(ManyParents, "batched"), (ManyParents, "persistent"), (LessDeep, "persistent")]
 
 
-def check(function: vrt.VertexFunction, batch: vrt.GraphBatch, **options: object) -> None:
-    exact = gradients(function, batch, device="reference", dtype="float64")
-    for name, found in gradients(function, batch, **options).items():
-        off = np.linalg.norm(found - exact[name]) / np.linalg.norm(exact[name])
+def check(make: type[Declared], **options: object) -> None:
+    batch, found = SUBJECTS[make](), []
+    low = 0.1 if issubclass(make, Deep) else -0.3
+    for given in (options | {"dtype": "float32"}, {"device": "reference", "dtype": "float64"}):
+        net = vrt.compile(make(), seed=3, **given)  # type: ignore[arg-type]
+        rng = np.random.default_rng(1)
+        net.parameters.update(
+            {n: rng.uniform(low, 0.3, p.shape).astype("f4") for n, p in net.parameters.items()}
+        )
+        found.append(train(net, batch).parameters)
+    for name, exact in found[1].items():
+        off = np.linalg.norm(found[0][name] - exact) / np.linalg.norm(exact)
         assert off < BOUND, f"{name}: {off:.1e}"
 
 
-HOST = [("reference", "batched"), ("cpu", "batched"), ("cpu", "persistent")]
-GPU = [
-    pytest.param("cuda", "batched", marks=pytest.mark.gpu),
-    pytest.param("cuda", "persistent", marks=pytest.mark.gpu),
-]
-
-
 @pytest.mark.parametrize(("device", "engine"), [*HOST, *GPU])
-@pytest.mark.parametrize("classes", [10_000, 40_000])
-def test_many_classes(device: str, engine: str, classes: int) -> None:
-    require(device)
-    batch = chains(2, 20, classes, 16)
-    check(Classifier(classes, 16), batch, device=device, engine=engine, dtype="float32")
+@pytest.mark.parametrize("make", [Classifier, OfFew, Fan, Deep])
+def test_gradients_of_many_terms(make: type[Declared], device: str, engine: str) -> None:
+    check(make, device=device, engine=engine)
 
 
-@pytest.mark.parametrize(("device", "engine"), [*HOST, *GPU])
-def test_many_vertices(device: str, engine: str) -> None:
-    require(device)
-    check(Classifier(3, 4), chains(2500, 20, 3, 4), device=device, engine=engine, dtype="float32")
-
-
-@pytest.mark.parametrize(("device", "engine"), [*HOST, *GPU])
-def test_many_children(device: str, engine: str) -> None:
-    require(device)
-    check(Fan(8), fan(50_000), device=device, engine=engine, dtype="float32")
-
-
-@pytest.mark.parametrize("engine", ["batched", "persistent"])
-def test_many_parents(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_in_place(monkeypatch)
-    parents = 50_000  # nearly the same, or they would be merged: each addition is off the same way
-    scale = np.random.default_rng(0).uniform(1.0, 1.001, parents + 1)
-    graph = vrt.InputGraph.from_children([[], *[[0]] * parents], {"scale": scale})
-    batch = vrt.GraphBatch.from_graphs([graph])
-    processors = 1 if engine == "persistent" else None
-    options = {"engine": engine, "processors": processors, "dtype": "float32"}
-    check(ManyParents(8), batch, device="cuda", **options)
-
-
-def positive(rows: int, deep: int) -> vrt.GraphBatch:
-    x = np.random.default_rng(0).uniform(0.5, 1.0, (rows, deep))
-    return vrt.GraphBatch.from_graphs([vrt.InputGraph.from_children([[]] * rows, {"x": x})])
-
-
-@pytest.mark.parametrize(("device", "engine"), [*HOST, *GPU])
-def test_a_deep_product(device: str, engine: str) -> None:
-    require(device)
-    check(Deep(40_000, 8), positive(40, 40_000), device=device, engine=engine, dtype="float32")
-
-
-def test_matrix_units_that_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By units that cut off what they add, as a GPU's do."""
+@shim
+@pytest.mark.parametrize(("make", "engine"), ON_SHIM)
+def test_they_are_close_on_the_shim(
+    make: type[Declared], engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put_in_place(monkeypatch, seed=1)
-    options = {"engine": "persistent", "processors": 1, "dtype": "float32"}
-    check(Deep(1024, 9), positive(150, 1024), device="cuda", **options)
+    processors = 1 if engine == "persistent" else None
+    check(make, device="cuda", engine=engine, processors=processors)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from vertexrt.errors import PullError, UsageError
+from vertexrt.errors import UsageError
 
 SIZE = 40
 
@@ -42,12 +42,6 @@ def test_gradients_without_dropout(net: vrt.Network) -> None:
     assert np.array_equal(found.pulled["x"], np.full((3, SIZE), 2.0))
 
 
-def test_dropout_without_gradients(net: vrt.Network) -> None:
-    kept = net(batch(), outputs=["out"], dropout=True)["out"] != 0.0
-    assert 0.2 < kept.mean() < 0.8
-    assert net(batch())["out"].all()
-
-
 @pytest.mark.parametrize("train", [False, True])
 def test_a_seed_repeats_what_is_drawn_and_leaves_the_networks_own(
     net: vrt.Network, train: bool
@@ -77,14 +71,3 @@ def test_gradients_of_some_pulls_and_none_added_up(net: vrt.Network) -> None:
         net(batch(), pulls=["y"])  # type: ignore[call-arg]
     with pytest.raises(UsageError, match=r"seed=-1; a whole number below 2\*\*32"):
         net(batch(), seed=-1)
-
-
-def test_other_pulls_of_the_same_graphs(net: vrt.Network) -> None:
-    first = batch()
-    y = np.arange(3.0 * SIZE).reshape(3, SIZE)
-    second = first.with_pulls({"y": y})
-    assert np.array_equal(net(second)["out"], 2.0 + y)
-    assert np.array_equal(net(first)["out"], np.full((3, SIZE), 2.0))
-    assert np.array_equal(net(second.take([1]))["out"], 2.0 + y[1:])
-    with pytest.raises(PullError, match=r"expected \[3, ...\]"):
-        first.with_pulls({"y": y[:2]})

@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.agreement import agree
-from tests.devices import gpu, require, shim
+from tests.declared import Declared
+from tests.devices import gpu, shim
 from tests.runs import Way
-from tests.strategies import pulls_for
+from tests.strategies import one_chain, pulls_for
 from vertexrt.errors import TraceError, UnknownParameterError, UsageError
 from vertexrt.ir.autodiff import differentiate
 from vertexrt.ir.passes.simplify import simplify
 
 WORDS, E, H = 7, 3, 5
-GAIN = np.linspace(0.5, 1.5, H)
 LISTS = [[], [], [0, 1], [2, -1], [1]]
 
 
-class Cell(vrt.VertexFunction):
-    """A tree over words, any of whose parameters may be frozen; `gain` is a constant."""
+class Cell(
+    Declared,
+    arity=2,
+    state={"h": H},
+    table=(WORDS, E),
+    w=(H, E),
+    w2=(H, E),
+    u=(H, H),
+    b=(H,),
+    gain=(H,),
+):
+    """A tree over words, any of whose parameters may be frozen; `gain` always is."""
 
     def __init__(self, *frozen: str) -> None:
-        super().__init__(arity=2, state={"h": H})
-
-        def made(name: str, *shape: int) -> vrt.Parameter:
-            init = vrt.init.normal(0.5)
-            return vrt.Parameter(shape, init, trainable=name not in frozen)
-
-        self.table = made("table", WORDS, E)
-        self.w, self.w2 = made("w", H, E), made("w2", H, E)
-        self.u, self.b = made("u", H, H), made("b", H)
-        self.gain = vrt.Parameter((H,), vrt.init.constant(GAIN), trainable=False)
+        super().__init__("gain", *frozen)
 
     def forward(self) -> None:
         x = vrt.embed(self.table, self.pull("word"))
@@ -53,26 +51,14 @@ def batch(*seeds: int) -> vrt.GraphBatch:
 WAYS = [
     Way("reference"),
     Way("cpu", threads=2),
-    Way("shim"),
-    Way("shim", engine="persistent", processors=2),
+    pytest.param(Way("shim"), marks=shim),
+    pytest.param(Way("shim", engine="persistent", processors=2), marks=shim),
+    pytest.param(Way("cuda"), marks=gpu),
 ]
+every_way = pytest.mark.parametrize("way", WAYS)
 
 
-FROZEN = [("w", "w2", "u"), ("table", "w2"), ("w", "table"), ("table",)]
-
-
-def each(*more: list[tuple[str, ...]]) -> list[object]:
-    """Return the ways to run, with more arguments; those on the shim need a compiler."""
-    rows = zip(WAYS, *more, strict=True)
-    return [pytest.param(*row, marks=shim if row[0].device == "shim" else ()) for row in rows]
-
-
-@pytest.mark.parametrize(("way", "frozen"), each(FROZEN))
-def test_the_others_get_their_gradients(way: Way, frozen: tuple[str, ...]) -> None:
-    agree(lambda: Cell(*frozen), batch(1, 2), way)
-
-
-@pytest.mark.parametrize("way", each())
+@every_way
 def test_no_update_reaches_them(way: Way) -> None:
     """Neither decay nor momentum, of a step or in the open."""
     net = way.compile(Cell("table", "w", "w2"))
@@ -90,6 +76,15 @@ def test_no_update_reaches_them(way: Way) -> None:
         net.gradients["w"]
 
 
+class Top(Declared, arity=1, state={"h": H}, w=(H,), v=(2, H)):
+    """Only what lies after the recurrence is trained."""
+
+    def forward(self) -> None:
+        h = vrt.tanh(self.gather(0).h + self.w)
+        self.scatter(h=h)
+        self.push("loss", vrt.losses.squared_error(self.v @ h, 0.3))
+
+
 def test_what_only_their_gradient_needs_is_not_computed() -> None:
     """With leaves alone trained below, no gradient goes down the tree."""
 
@@ -99,91 +94,30 @@ def test_what_only_their_gradient_needs_is_not_computed() -> None:
 
     assert counts() == {"param_grad": 5, "outer": 3, "embed_grad": 1}
     assert counts("w", "u") == {"param_grad": 3, "outer": 1, "embed_grad": 1}
-    top = simplify(differentiate(Top().trace(), {"loss"}))
+    top = simplify(differentiate(Top("w").trace(), {"loss"}))
     assert not top.find("gather_parents")
-    assert "w[5] (frozen)" in Way().compile(Top()).explain()
+    assert "w[5] (frozen)" in Way().compile(Top("w")).explain()
 
 
-class Top(vrt.VertexFunction):
-    """Only what lies after the recurrence is trained."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"h": H})
-        self.w, self.v = vrt.Parameter((H,), trainable=False), vrt.Parameter((2, H))
-
-    def forward(self) -> None:
-        h = vrt.tanh(self.gather(0).h + self.w)
-        self.scatter(h=h)
-        self.push("loss", vrt.losses.squared_error(self.v @ h, 0.3))
-
-
-@pytest.mark.parametrize("way", [*each(), pytest.param(Way("cuda"), marks=gpu)])
-def test_networks_without_trained_parameters_give_gradients_of_pulls(way: Way) -> None:
-    """And steps of them update nothing: on a GPU, kernels of no blocks are not launched."""
-    require(way.device)
-    net = way.compile(Scaled())
-    graph = vrt.InputGraph.chain(2, {"x": np.ones((2, H))})
-    given = vrt.GraphBatch.from_graphs([graph])
-    for clip in ({"clip_norm": 1.0}, {"clip_value": 1.0}):
-        net.step(given, vrt.Adam(**clip))
-    run = net.record(given)
-    found = run.backward()
-    assert found.parameters == {}
-    np.testing.assert_allclose(found.pulled["x"], [net.parameters["gain"]] * 2)
-
-
-class Scaled(vrt.VertexFunction):
+class Scaled(Declared, arity=2, state={"h": H}, gain=(H,)):
     """A product with a constant."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={"h": H})
-        self.gain = vrt.Parameter(H, vrt.init.constant(GAIN.tolist()), trainable=False)
 
     def forward(self) -> None:
         self.scatter(h=self.gain * 1.0)
         self.push("loss", vrt.sum(self.gain * self.pull("x", shape=(H,))))
 
 
-def test_they_are_shared_by_functions_and_stored(tmp_path: Path) -> None:
-    class Both(vrt.Model):
-        def __init__(self) -> None:
-            super().__init__()
-            self.table = vrt.Parameter((WORDS, H), vrt.init.normal(1.0), trainable=False)
-            self.left, self.right = Lookup(self.table), Lookup(self.table)
-
-    net = Way().compile(Both())
-    assert list(net.parameters) == ["table", "left.b", "right.b"]
-    assert list(net.gradients) == ["left.b", "right.b"]
-    vrt.save_checkpoint(tmp_path / "c", net)
-    read = vrt.load_checkpoint(tmp_path / "c").parameters
-    np.testing.assert_array_equal(read["table"], net.parameters["table"])
-    net.parameters["table"] = np.zeros((WORDS, H))
-    assert not net.parameters["table"].any()
-    net.parameters.update(read)
-    np.testing.assert_array_equal(net.parameters["table"], read["table"])
-
-
-class Lookup(vrt.VertexFunction):
-    """A row of a table that another function looks up in too."""
-
-    def __init__(self, table: vrt.Parameter) -> None:
-        super().__init__(arity=1, state={"h": H})
-        self.table, self.b = table, vrt.Parameter((H,))
-
-    def forward(self) -> None:
-        h = vrt.embed(self.table, self.pull("word")) + self.b + self.gather(0).h
-        self.scatter(h=h)
-        self.push("loss", vrt.losses.squared_error(h, 0.5))
-
-
-def test_mistakes() -> None:
-    with pytest.raises(TraceError, match=r"^\[Parameter\] trainable is 'no'; True or False"):
-        vrt.Parameter((3,), trainable="no")  # type: ignore[arg-type]
-    for wrong in (np.nan, "x", [1.0, np.inf], ["x"], None):
-        with pytest.raises(UsageError, match=r"^\[constant\] value="):
-            vrt.init.constant(wrong)  # type: ignore[arg-type]
-    with pytest.raises(UsageError):
-        vrt.compile(Wrong(), device="reference")
+@every_way
+def test_networks_without_trained_parameters_give_gradients_of_pulls(way: Way) -> None:
+    """And steps of them update nothing: on a GPU, kernels of no blocks are not launched."""
+    net = way.compile(Scaled("gain"))
+    given = one_chain(2, {"x": np.ones((2, H))})
+    for clip in ({"clip_norm": 1.0}, {"clip_value": 1.0}):
+        net.step(given, vrt.Adam(**clip))
+    run = net.record(given)
+    found = run.backward()
+    assert found.parameters == {}
+    np.testing.assert_allclose(found.pulled["x"], [net.parameters["gain"]] * 2)
 
 
 class Wrong(vrt.VertexFunction):
@@ -196,3 +130,13 @@ class Wrong(vrt.VertexFunction):
     def forward(self) -> None:
         self.scatter(h=self.b + self.gather(0).h)
         self.push("h", self.b)
+
+
+def test_mistakes() -> None:
+    with pytest.raises(TraceError, match=r"^\[Parameter\] trainable is 'no'; True or False"):
+        vrt.Parameter((3,), trainable="no")  # type: ignore[arg-type]
+    for wrong in (np.nan, "x", [1.0, np.inf], ["x"], None):
+        with pytest.raises(UsageError, match=r"^\[constant\] value="):
+            vrt.init.constant(wrong)  # type: ignore[arg-type]
+    with pytest.raises(UsageError):
+        vrt.compile(Wrong(), device="reference")

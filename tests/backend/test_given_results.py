@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.devices import SHIM_AND_GPU, require
+from tests.declared import Declared
+from tests.devices import on_gpus
 from tests.paper_device import PaperDevice
 from tests.runs import Way
 from vertexrt.graph import GraphBatch, InputGraph
@@ -15,11 +16,8 @@ from vertexrt.kernels.cuda.device_executor import LEAST_GIVEN, MOST_GIVEN, Given
 SIZE, COUNT = 64, 3000
 
 
-class Squash(vrt.VertexFunction):
+class Squash(Declared, state={"h": SIZE}):
     """The hyperbolic tangent of what is pulled, and its sum."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"h": SIZE})
 
     def forward(self) -> None:
         h = self.push("h", vrt.tanh(self.pull("x", (SIZE,))))
@@ -27,10 +25,9 @@ class Squash(vrt.VertexFunction):
         self.push("sum", vrt.sum(h))
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 @pytest.mark.parametrize("engine", ["batched", "persistent"])
 def test_results_of_earlier_requests_stay(device: str, engine: str) -> None:
-    require(device)
     assert COUNT * SIZE * 4 > LEAST_GIVEN
     rng = np.random.default_rng(0)
     x = rng.standard_normal((3, COUNT, SIZE)).astype(np.float32)

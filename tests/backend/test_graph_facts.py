@@ -12,8 +12,10 @@ import pytest
 import vertexrt as vrt
 from tests import edge_models, relation_models, typed_models
 from tests.backend.test_parallel_step import SETTINGS, dataset
+from tests.declared import Declared
 from tests.processes import ThreadCommunicator, together
 from tests.pure.test_graph import copied
+from tests.runs import assert_bits
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import Use
 from vertexrt.errors import PullError
@@ -24,7 +26,6 @@ USE = Use(frozenset({"loss"}), loss=True)
 MODELS: dict[str, Callable[[], tuple[Any, vrt.GraphBatch]]] = {
     "types": lambda: (typed_models.CharTagger(), typed_models.sentences()),
     "edges": lambda: (edge_models.WeighedDag(), edge_models.weighed()),
-    "relations": lambda: (relation_models.RelationalDag(), relation_models.relational()),
     "circuits": lambda: (relation_models.Circuit(), relation_models.circuits()),
     "trees": lambda: _catalogue("tree-lstm"),
     "language": lambda: _catalogue("lstm-lm"),
@@ -47,14 +48,14 @@ def model_of(function: Any) -> CompiledModel:
 def test_facts_are_those_of_graphs_wherever_they_lie(name: str) -> None:
     function, pool = MODELS[name]()
     model, rng = model_of(function), np.random.default_rng(0)
-    for _ in range(4):
-        chosen = rng.integers(0, pool.num_graphs, 7)
+    for count in (1, 1, 2, 7):
+        chosen = rng.integers(0, pool.num_graphs, count)
         facts, graphs = model.facts_of(USE, pool.take(chosen))
         assert graphs.tolist() == chosen.tolist()
         assert len(facts.costs) == pool.num_graphs
         copied = vrt.GraphBatch.from_graphs(list(pool.take(chosen)))
         own, all_of_it = model.facts_of(USE, copied)
-        assert all_of_it.tolist() == list(range(7))
+        assert all_of_it.tolist() == list(range(count))
         for field in ("costs", "with_loss"):
             np.testing.assert_array_equal(
                 getattr(facts, field)[chosen], getattr(own, field), err_msg=field
@@ -65,25 +66,7 @@ def test_facts_are_those_of_graphs_wherever_they_lie(name: str) -> None:
         assert own.with_loss.sum() == run.layout.with_loss
         rows, expected = model.looked_up(facts, graphs), model.touched(run)
         assert rows.keys() == expected.keys()
-        for table, found in rows.items():
-            np.testing.assert_array_equal(found, expected[table])
-
-
-def test_other_graphs_and_other_pulls_have_other_sums() -> None:
-    def sums(children: list[list[int]], words: list[int]) -> tuple[int, int]:
-        graph = vrt.InputGraph.from_children(children, {"word": words, "label": [0] * len(words)})
-        function, _ = _catalogue("tree-lstm")
-        facts, _ = model_of(function).facts_of(USE, vrt.GraphBatch.from_graphs([graph]))
-        return int(facts.digests.structure[0, 0]), int(facts.digests.numbers[0, 0])
-
-    tree, words = [[], [], [0, 1]], [1, 2, -1]
-    first = sums(tree, words)
-    seen = {first[0], sums([[], [], [1, 0]], words)[0], sums([[], [0], [1]], words)[0]}
-    seen.add(sums([[], [], [0]], words)[0])
-    assert len(seen) == 4
-    others = sums(tree, [2, 1, -1]), sums(tree, [1, 2, 0])
-    assert others[0][0] == first[0] != others[1][0], "who pulls is a part of the structure"
-    assert len({first[1], others[0][1], others[1][1]}) == 3
+        assert_bits(expected, rows)
 
 
 def test_a_process_copies_its_own_graphs_alone() -> None:
@@ -113,12 +96,8 @@ def test_facts_convert_no_rows_of_a_data_set() -> None:
     assert most < 8 << 20
 
 
-class Log(vrt.VertexFunction):
+class Log(Declared, state={"h": 2}, table=(4, 2)):
     """Looks a word up, of four."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"h": 2})
-        self.table = vrt.Parameter((4, 2))
 
     def forward(self) -> None:
         h = vrt.embed(self.table, self.pull("word"))
@@ -206,22 +185,7 @@ def test_a_process_may_look_at_what_it_trains_on(
     one = work(None)
     for found in together(2, work):
         assert isinstance(found, dict), found
-        assert all(np.array_equal(found[name], one[name]) for name in one)
-
-
-def test_a_process_may_have_made_the_batch_itself() -> None:
-    """The same graphs are the same batch, wherever they lie."""
-
-    def work(communicator: ThreadCommunicator) -> float:
-        net = vrt.compile(Rows(), device="reference", seed=0)
-        batch = rows().take([2, 3, 5])
-        if communicator.rank == 1:
-            batch = vrt.GraphBatch.from_graphs(list(batch))
-        return float(net.step(batch, vrt.SGD(0.1), group=ProcessGroup(communicator, 2)))
-
-    one, other = together(2, work)
-    assert isinstance(one, float), one
-    assert one == other
+        assert_bits(found, one)
 
 
 def test_costs_are_by_true_levels() -> None:

@@ -17,6 +17,7 @@ from tests.backend.test_parallel_devices import network, stepped
 from tests.backend.test_parallel_step import dataset
 from tests.devices import shim
 from tests.processes import ThreadCommunicator, lost, together
+from tests.runs import assert_bits
 from tests.shim_device import ShimDevice
 from tests.shim_link import Death
 from vertexrt.engine.shared_step import COMPARED
@@ -27,16 +28,27 @@ from vertexrt.parallel import ProcessGroup
 pytestmark = shim
 
 
+def started(
+    communicator: ThreadCommunicator, device: ShimDevice | None = None, **limit: float
+) -> tuple[vrt.Network, ProcessGroup]:
+    """Compile a Tree-LSTM for a process."""
+    net = network(device or ShimDevice(), "tree-lstm")
+    return net, ProcessGroup(communicator, **limit)
+
+
+def pool() -> vrt.GraphBatch:
+    return dataset("tree-lstm").splits["train"]
+
+
 @pytest.mark.parametrize("change", ["batch", "pulls", "seed", "parameters"])
 def test_devices_with_other_batches_seeds_or_parameters_are_refused(change: str) -> None:
     """Of a step that nobody waits for: the next call says it, and nothing was updated."""
 
     def work(communicator: ThreadCommunicator) -> dict[str, np.ndarray]:
         last = communicator.rank == 1
-        net = network(ShimDevice(), "tree-lstm")
-        group = ProcessGroup(communicator, limit=6.0)  # of the busiest machine
-        pool, adam = dataset("tree-lstm").splits["train"], vrt.Adam(0.1)
-        batch = pool[:12]
+        net, group = started(communicator, limit=6.0)  # of the busiest machine
+        graphs, adam = pool(), vrt.Adam(0.1)
+        batch = graphs[:12]
         stepped(net, batch, adam, group)
         before = values_of(net)
         if last and change == "parameters":
@@ -44,7 +56,7 @@ def test_devices_with_other_batches_seeds_or_parameters_are_refused(change: str)
             changed[0, 0] += 1e-6
             net.parameters["w"] = before["w"] = changed
         elif last and change == "batch":
-            batch = pool[1:13]
+            batch = graphs[1:13]
         elif last and change == "pulls":
             pulls = {name: np.array(values) for name, values in batch.pulls.items()}
             pulls["label"][0] ^= 1
@@ -54,7 +66,7 @@ def test_devices_with_other_batches_seeds_or_parameters_are_refused(change: str)
         with pytest.raises(UsageError) as caught:
             stepped(net, batch, adam, group)
         assert adam.steps == 1
-        assert all(np.array_equal(v, before[n]) for n, v in net.parameters.items())
+        assert_bits(net.parameters, before)
         text = str(caught.value)
         assert "process 1 has" in text
         assert COMPARED[("batch", "pulls", "seed", "parameters").index(change)] in text
@@ -68,8 +80,8 @@ def test_a_launch_that_gives_up_is_known_to_all() -> None:
     """Its process raises what it knows, the others name it; nobody updates."""
 
     def work(communicator: ThreadCommunicator) -> str:
-        net, group = network(ShimDevice(), "tree-lstm"), ProcessGroup(communicator)
-        batch, sgd = dataset("tree-lstm").splits["train"][:12], vrt.SGD(0.1)
+        net, group = started(communicator)
+        batch, sgd = pool()[:12], vrt.SGD(0.1)
         stepped(net, batch, sgd, group)
         before = values_of(net)
         if communicator.rank == 1:  # as a persistent kernel leaves it
@@ -80,7 +92,7 @@ def test_a_launch_that_gives_up_is_known_to_all() -> None:
             session.gave_up[0] = 1
         with pytest.raises(DeviceError) as caught:
             stepped(net, batch, sgd, group)
-        assert all(np.array_equal(v, before[n]) for n, v in net.parameters.items())
+        assert_bits(net.parameters, before)
         assert np.isfinite(stepped(net, batch, sgd, group)), "it goes on"
         return str(caught.value)
 
@@ -91,8 +103,8 @@ def test_a_launch_that_gives_up_is_known_to_all() -> None:
 
 def test_a_signal_reaches_all_a_step_later() -> None:
     def work(communicator: ThreadCommunicator) -> list[int]:
-        net, group = network(ShimDevice(), "tree-lstm"), ProcessGroup(communicator)
-        batch, sgd, seen = dataset("tree-lstm").splits["train"][:12], vrt.SGD(0.1), []
+        net, group = started(communicator)
+        batch, sgd, seen = pool()[:12], vrt.SGD(0.1), []
         for step in range(4):
             group.signal = 15 if step == 1 and communicator.rank == 1 else 0
             net.step(batch, sgd, group=group)
@@ -111,8 +123,8 @@ def test_a_process_lost_in_an_exchange_is_named(number: int, how: str) -> None:
     def work(communicator: ThreadCommunicator) -> str:
         last = communicator.rank == 2
         device = ShimDevice(lost={how: number} if last else None)
-        net, group = network(device, "tree-lstm"), ProcessGroup(communicator, limit=2.0)
-        batch, adam = dataset("tree-lstm").splits["train"][:12], vrt.Adam(0.1)
+        net, group = started(communicator, device, limit=2.0)
+        batch, adam = pool()[:12], vrt.Adam(0.1)
         before = {}
         try:
             for _ in range(3):
@@ -124,7 +136,7 @@ def test_a_process_lost_in_an_exchange_is_named(number: int, how: str) -> None:
             return "dead"
         except ParallelError:
             assert last or time.monotonic() - start < 4.0
-            assert all(np.array_equal(v, before[n]) for n, v in net.parameters.items())
+            assert_bits(net.parameters, before)
             if last and how == "hangs_at":
                 time.sleep(3.0)
             raise
@@ -139,8 +151,8 @@ def test_a_process_lost_in_an_exchange_is_named(number: int, how: str) -> None:
 
 def test_what_is_not_finite_is_refused_by_all() -> None:
     def work(communicator: ThreadCommunicator) -> list[str]:
-        net, group = network(ShimDevice(), "tree-lstm"), ProcessGroup(communicator)
-        batch, sgd = dataset("tree-lstm").splits["train"][:12], vrt.SGD(0.1)
+        net, group = started(communicator)
+        batch, sgd = pool()[:12], vrt.SGD(0.1)
         net.step(batch, sgd, group=group)
         good = dict(net.parameters)
         texts = []
@@ -195,8 +207,8 @@ def test_a_long_step_is_waited_for() -> None:
 
     def work(communicator: ThreadCommunicator) -> float:
         device = Slow()
-        net, group = network(device, "tree-lstm"), ProcessGroup(communicator, limit=1.0)
-        batch, sgd = dataset("tree-lstm").splits["train"][:12], vrt.SGD(0.1)
+        net, group = started(communicator, device, limit=1.0)
+        batch, sgd = pool()[:12], vrt.SGD(0.1)
         stepped(net, batch, sgd, group)
         device.takes = 2.0
         return float(net.step(batch, sgd, group=group))
@@ -226,13 +238,13 @@ def test_what_grows_waits_for_nobody(number: int) -> None:
     def work(communicator: ThreadCommunicator) -> bool:
         last = communicator.rank == 1
         device = Watched(lost={"hangs_at": number} if last else None)
-        net, group = network(device, "tree-lstm"), ProcessGroup(communicator, limit=1.0)
-        pool, adam = dataset("tree-lstm").splits["train"], vrt.Adam(0.1)
+        net, group = started(communicator, device, limit=1.0)
+        graphs, adam = pool(), vrt.Adam(0.1)
         group.began()
 
         def steps() -> None:
-            stepped(net, pool[:2], adam, group)
-            stepped(net, pool[2:40], adam, group)
+            stepped(net, graphs[:2], adam, group)
+            stepped(net, graphs[2:40], adam, group)
 
         with pytest.raises(ParallelError):
             steps()
@@ -241,41 +253,19 @@ def test_what_grows_waits_for_nobody(number: int) -> None:
     assert together(2, work) == [False, False]
 
 
-def test_a_refused_step_before_a_smaller_batch_is_refused_by_all() -> None:
-    """The last batch of an epoch may have fewer graphs than shares, so that processes differ."""
-
-    def work(communicator: ThreadCommunicator) -> str:
-        net, group = network(ShimDevice(), "tree-lstm"), ProcessGroup(communicator, 8)
-        pool, sgd = dataset("tree-lstm").splits["train"], vrt.SGD(0.1)
-        stepped(net, pool[:12], sgd, group)
-        poison(net, np.nan)
-
-        def steps() -> None:
-            net.step(pool[:12], sgd, group=group)
-            stepped(net, pool[:6], sgd, group)
-
-        with pytest.raises(NumericError) as caught:
-            steps()
-        return str(caught.value)
-
-    one, other = together(2, work)
-    assert "parameter 'w' is not finite" in str(one)
-    assert one == other
-
-
 def test_gradients_left_behind_are_in_no_sum() -> None:
     """Also where a process launches nothing, since it has no graph."""
 
     def parameters(left: bool) -> list[Any]:
         def work(communicator: ThreadCommunicator) -> dict[str, np.ndarray]:
-            net, group = network(ShimDevice(), "tree-lstm"), ProcessGroup(communicator)
-            pool, sgd = dataset("tree-lstm").splits["train"], vrt.SGD(0.1)
-            stepped(net, pool[:12], sgd, group)
-            found = net.record(pool[:12])
+            net, group = started(communicator)
+            graphs, sgd = pool(), vrt.SGD(0.1)
+            stepped(net, graphs[:12], sgd, group)
+            found = net.record(graphs[:12])
             if left:
                 found.backward()
-            stepped(net, pool[20:21], sgd, group)
-            stepped(net, pool[:12], sgd, group)
+            stepped(net, graphs[20:21], sgd, group)
+            stepped(net, graphs[:12], sgd, group)
             return values_of(net)
 
         return together(2, work)
@@ -283,15 +273,14 @@ def test_gradients_left_behind_are_in_no_sum() -> None:
     wanted = parameters(False)[0]
     for found in parameters(True):
         assert isinstance(found, dict), found
-        for name, value in wanted.items():
-            assert np.array_equal(found[name], value), name
+        assert_bits(found, wanted)
 
 
 def test_a_step_that_was_done_counts_although_an_error_came_after_it() -> None:
     def work(communicator: ThreadCommunicator) -> tuple[int, bool]:
         device = ShimDevice()
-        net, group = network(device, "tree-lstm"), ProcessGroup(communicator)
-        batch, adam = dataset("tree-lstm").splits["train"][:12], vrt.Adam(0.1)
+        net, group = started(communicator, device)
+        batch, adam = pool()[:12], vrt.Adam(0.1)
         stepped(net, batch, adam, group)
         before = values_of(net)
         net.step(batch, adam, group=group)
@@ -301,21 +290,3 @@ def test_a_step_that_was_done_counts_although_an_error_came_after_it() -> None:
         return adam.steps, all(np.array_equal(v, before[n]) for n, v in net.parameters.items())
 
     assert together(2, work) == [(2, False)] * 2
-
-
-def test_a_first_step_that_gives_up_leaves_processes_alike() -> None:
-    def work(communicator: ThreadCommunicator) -> float:
-        net, group = network(ShimDevice(), "tree-lstm"), ProcessGroup(communicator)
-        batch, sgd = dataset("tree-lstm").splits["train"][:12], vrt.SGD(0.1)
-        if communicator.rank == 1:
-            session, left = net.executor.session, np.zeros(FOUND)
-            left[[REFUSED, GAVE_UP]] = 1.0
-            session.memory.upload(session.found, left)
-            session.gave_up[0] = 1
-        with pytest.raises(DeviceError, match="wait"):
-            stepped(net, batch, sgd, group)
-        return stepped(net, batch, sgd, group)
-
-    one, other = together(2, work)
-    assert isinstance(one, float), one
-    assert one == other

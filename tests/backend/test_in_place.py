@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.agreement import agree
-from tests.devices import SHIM_AND_GPU, require
-from tests.functions import FUNCTIONS, LSTMChain
+from tests.declared import Declared
+from tests.devices import on_gpus
+from tests.functions import LSTMChain
 from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate, train
 from tests.strategies import WORDS, ChildLists, with_pulls
 from vertexrt.bench.measure import count
@@ -29,12 +29,8 @@ SHAPES = (COMPLETE, TURNED, CROSSED, SHARED, LEANING, HALF)
 CHAIN: ChildLists = [[], [0], [1], [2], [3]]
 
 
-class Kept(vrt.VertexFunction):
+class Kept(Declared, arity=2, state={"h": HIDDEN}, w=(HIDDEN, 2 * HIDDEN)):
     """Also reads elsewhere what it multiplies; and pushes it."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={"h": HIDDEN})
-        self.w = vrt.Parameter((HIDDEN, 2 * HIDDEN))
 
     def forward(self) -> None:
         both = vrt.concat(self.gather(0).h, self.gather(1).h)
@@ -44,12 +40,10 @@ class Kept(vrt.VertexFunction):
         self.push("loss", vrt.sum(h * h))
 
 
-class Swapped(vrt.VertexFunction):
+class Swapped(
+    Declared, arity=2, state={"h": HIDDEN}, w=(HIDDEN, 2 * HIDDEN), u=(HIDDEN, 2 * HIDDEN)
+):
     """Its products are of the right child before the left one, and of one child twice."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={"h": HIDDEN})
-        self.w, self.u = vrt.Parameter((HIDDEN, 2 * HIDDEN)), vrt.Parameter((HIDDEN, 2 * HIDDEN))
 
     def forward(self) -> None:
         left, right = self.gather(0).h, self.gather(1).h
@@ -59,12 +53,14 @@ class Swapped(vrt.VertexFunction):
         self.push("loss", vrt.sum(h * h))
 
 
-class Twice(vrt.VertexFunction):
+class Twice(
+    Declared,
+    arity=2,
+    state={"c": HIDDEN, "h": HIDDEN},
+    w=(HIDDEN, 2 * HIDDEN),
+    u=(2 * HIDDEN, HIDDEN),
+):
     """Two products of the same children, one state of two; a gate of each child."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={"c": HIDDEN, "h": HIDDEN})
-        self.w, self.u = vrt.Parameter((HIDDEN, 2 * HIDDEN)), vrt.Parameter((2 * HIDDEN, HIDDEN))
 
     def forward(self) -> None:
         left, right = self.gather(0), self.gather(1)
@@ -99,14 +95,13 @@ def trees_of(shape: ChildLists, count_of: int) -> vrt.GraphBatch:
 
 def nets_of(device: str, function: vrt.VertexFunction, dtype: str = "float32") -> list[vrt.Network]:
     """Compile with rows in place, and with copies of them."""
-    require(device)
     ways = (Passes(in_place=way) for way in (True, False))
     return [Way(device, dtype=dtype, passes=passes).compile(function) for passes in ways]
 
 
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_results_are_those_of_copies(device: str, dtype: str, name: str) -> None:
     """Whatever the graphs: in order or not, with children that several share, or absent ones."""
     nets, judge = nets_of(device, FORMS[name](), dtype), PLAIN.compile(FORMS[name]())
@@ -119,7 +114,7 @@ def test_results_are_those_of_copies(device: str, dtype: str, name: str) -> None
                 assert_same(found[0], run(judge, batch), TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 @pytest.mark.parametrize("many", [1, 70])  # products of few rows, and of many
 def test_complete_trees_have_no_copies(device: str, many: int) -> None:
     nets = nets_of(device, TreeFC(WORDS, HIDDEN))
@@ -131,7 +126,7 @@ def test_complete_trees_have_no_copies(device: str, many: int) -> None:
     assert same[0] == same[1] == fewer[1]
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_chains_of_one_length_have_none_either(device: str) -> None:
     nets = nets_of(device, LSTMChain(WORDS, HIDDEN, HIDDEN))
     judge = PLAIN.compile(LSTMChain(WORDS, HIDDEN, HIDDEN))
@@ -140,26 +135,3 @@ def test_chains_of_one_length_have_none_either(device: str) -> None:
         found = [train(net, batch) for net in nets]
         assert_same(found[0], found[1], 0.0)
         assert_same(found[0], train(judge, batch), TOLERANCE["float32"])
-
-
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
-def test_layouts_take_turns(device: str) -> None:
-    """Trees in order and others, of one network; steps that come again are captured."""
-    nets = nets_of(device, TreeFC(WORDS, HIDDEN))
-    for step in range(12):
-        batch = trees_of(COMPLETE if step % 3 else LEANING, 1 + step % 2)
-        for net in nets:
-            net.step(batch, vrt.SGD(0.01))
-    for name, value in nets[0].parameters.items():
-        np.testing.assert_array_equal(value, nets[1].parameters[name])
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_every_function_without_copies(name: str) -> None:
-    """Complete trees of as many children as it has slots, in float64."""
-    make, arity = FUNCTIONS[name]
-    leaves = arity**2
-    inner = [list(range(k * arity, (k + 1) * arity)) for k in range(arity)]
-    top = [list(range(leaves, leaves + arity))]
-    batch = with_pulls([[[]] * leaves + inner + top] * 2)
-    agree(make, batch, Way("shim"), PLAIN)

@@ -9,16 +9,15 @@ import pytest
 
 import vertexrt as vrt
 from tests.agreement import by_oracle
-from tests.devices import gpu, require, shim
+from tests.declared import Declared
+from tests.devices import gpu, shim
 from tests.runs import Way
+from tests.strategies import ChildLists, joined
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import PullError
-from vertexrt.graph.batch import fields_of, key_of
-from vertexrt.graph.digest import digest_graphs
 from vertexrt.models import TreeFC
 
 WORDS, HIDDEN, LEAVES = 7, 5, 6
-Children = list[list[int]]
 
 WAYS = [
     pytest.param(Way("cpu"), id="cpu"),
@@ -30,18 +29,7 @@ WAYS = [
 ]
 
 
-def random_tree(rng: np.random.Generator) -> Children:
-    """Join random neighbours, so that trees of LEAVES leaves differ in nothing but shape."""
-    children: Children = [[] for _ in range(LEAVES)]
-    roots = list(range(LEAVES))
-    while len(roots) > 1:
-        at = int(rng.integers(len(roots) - 1))
-        children.append([roots[at], roots[at + 1]])
-        roots[at : at + 2] = [len(children) - 1]
-    return children
-
-
-def graph(tree: Children, rng: np.random.Generator, targets: Sequence[int]) -> vrt.InputGraph:
+def graph(tree: ChildLists, rng: np.random.Generator, targets: Sequence[int]) -> vrt.InputGraph:
     """Give a tree random words, and targets at some vertices."""
     at = np.full(len(tree), -1, np.int32)
     at[list(targets)] = np.arange(len(targets))
@@ -51,35 +39,10 @@ def graph(tree: Children, rng: np.random.Generator, targets: Sequence[int]) -> v
     return vrt.InputGraph.from_children(tree, {"word": word, "target": vrt.Rows(values, at)})
 
 
-def batches(rng: np.random.Generator) -> list[vrt.GraphBatch]:
-    """Return batches of one size: shapes, targets and words come again, alone and together."""
-    trees = [[random_tree(rng), random_tree(rng)] for _ in range(2)]
-    last, first = [2 * LEAVES - 2], [0]
-    picks = [
-        (0, last),
-        (0, last),
-        (1, last),
-        (1, first),
-        (1, first),
-        (0, first),
-        (0, last),
-        (0, []),
-    ]
-    return [
-        vrt.GraphBatch.from_graphs([graph(tree, rng, targets) for tree in trees[which]])
-        for which, targets in picks
-    ]
-
-
-def of_one_size() -> Iterator[vrt.GraphBatch]:
-    rng = np.random.default_rng(5)
-    yield from batches(rng) + batches(rng)
-
-
 def from_a_pool() -> Iterator[vrt.GraphBatch]:
     """Take graphs, which are known by their digests; only pulls are copied."""
     rng = np.random.default_rng(8)
-    trees, root = [random_tree(rng) for _ in range(3)], [2 * LEAVES - 2]
+    trees, root = [joined(rng, LEAVES) for _ in range(3)], [2 * LEAVES - 2]
     targets = [root, root, [0], [0, 3], [], root]
     pool = vrt.GraphBatch.from_graphs([graph(trees[k % 3], rng, targets[k % 6]) for k in range(12)])
     for step in range(24):
@@ -89,13 +52,8 @@ def from_a_pool() -> Iterator[vrt.GraphBatch]:
         yield pool.take(ids)
 
 
-class Chained(vrt.VertexFunction):
+class Chained(Declared, arity=1, state={"h": HIDDEN}, w=(HIDDEN, HIDDEN), u=(HIDDEN, HIDDEN)):
     """A chain that pulls rows, of which equal ones may be one."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"h": HIDDEN})
-        self.w = vrt.Parameter((HIDDEN, HIDDEN))
-        self.u = vrt.Parameter((HIDDEN, HIDDEN))
 
     def forward(self) -> None:
         x = self.pull("x", shape=(HIDDEN,))
@@ -119,16 +77,13 @@ def tree_fc() -> vrt.VertexFunction:
     return TreeFC(WORDS, HIDDEN)
 
 
-@pytest.mark.parametrize(
-    ("make", "given"), [(tree_fc, of_one_size), (tree_fc, from_a_pool), (Chained, of_merged_rows)]
-)
+@pytest.mark.parametrize(("make", "given"), [(tree_fc, from_a_pool), (Chained, of_merged_rows)])
 @pytest.mark.parametrize("way", WAYS)
 def test_batches_are_told_apart(
     way: Way,
     make: Callable[[], vrt.VertexFunction],
     given: Callable[[], Iterator[vrt.GraphBatch]],
 ) -> None:
-    require(way.device)
     net = way.compile(make())
     for batch in given():
         function = make()
@@ -148,9 +103,8 @@ def test_batches_are_told_apart(
 @pytest.mark.parametrize("way", WAYS)
 def test_a_number_out_of_bounds_is_found(way: Way, taken: bool) -> None:
     """In graphs that come again, and in those of a pool."""
-    require(way.device)
     net, rng = way.compile(tree_fc()), np.random.default_rng(9)
-    tree = random_tree(rng)
+    tree = joined(rng, LEAVES)
     graphs = [graph(tree, rng, [0]) for _ in range(6)]
     word = np.array(graphs[5].pulls["word"])
     word[2] = WORDS
@@ -167,58 +121,11 @@ def test_a_number_out_of_bounds_is_found(way: Way, taken: bool) -> None:
         step(1, 5)
 
 
-def alike_one_by_one(pool: vrt.GraphBatch) -> list[int]:
-    """Compare each graph with those before it."""
-    kinds: list[object] = []
-    for one in pool:
-        pulls = {name: np.asarray(value) for name, value in one.pulls.items() if name == "word"}
-        there = {name: tuple(value >= 0) for name, value in pulls.items()}
-        at = one.pulls["target"]
-        assert isinstance(at, vrt.Rows)
-        kind = tuple(one.child_ptr), tuple(one.child), there, tuple(at.index >= 0)
-        kinds.append(kind)
-    return [kinds.index(kind) for kind in kinds]
-
-
-def test_which_graphs_are_alike() -> None:
-    rng = np.random.default_rng(10)
-    trees = [random_tree(rng) for _ in range(4)] + [[[]], [[], [0]]]
-    graphs = []
-    for _ in range(60):
-        tree = trees[rng.integers(len(trees))]
-        word = np.where(rng.random(len(tree)) < 0.9, 1, -1)
-        at = np.full(len(tree), -1, np.int32)
-        at[-1] = 0 if rng.random() < 0.5 else -1
-        pulls = {"word": word, "target": vrt.Rows(np.zeros((1, 1)), at)}
-        graphs.append(vrt.InputGraph.from_children(tree, pulls))
-    pool = vrt.GraphBatch.from_graphs(graphs)
-    hashes = [tuple(each) for each in digest_graphs(fields_of(pool)).structure]
-    found = [hashes.index(each) for each in hashes]
-    assert found == alike_one_by_one(pool)
-    keys = [key_of(pool.take([k]), "structure") for k in range(60)]
-    assert [keys.index(each) for each in keys] == found
-    assert key_of(vrt.GraphBatch.from_graphs(graphs[:7]), "structure") == key_of(
-        pool[:7], "structure"
-    )
-    assert len(set(found)) < len(found), "some are alike"
-
-
-def test_data_sets_with_the_same_graphs_share_a_layout() -> None:
-    net, rng = vrt.compile(TreeFC(WORDS, HIDDEN), device="cpu"), np.random.default_rng(12)
-    tree = random_tree(rng)
-    for _ in range(3):
-        pool = vrt.GraphBatch.from_graphs([graph(tree, rng, [0]) for _ in range(3)])
-        net.step(pool.take([0, 1]), vrt.SGD(0.1))
-        net.step(pool.take([2, 1]), vrt.SGD(0.1))
-    (variant,) = net.executor.model.variants.values()
-    assert len(variant.layouts) == 1
-
-
 def test_graphs_that_come_again_are_not_laid_out_again() -> None:
     net, rng = vrt.compile(TreeFC(WORDS, HIDDEN), device="cpu"), np.random.default_rng(7)
-    trees = [random_tree(rng), random_tree(rng)]
+    trees = [joined(rng, LEAVES), joined(rng, LEAVES)]
     while trees[1] == trees[0]:
-        trees[1] = random_tree(rng)
+        trees[1] = joined(rng, LEAVES)
 
     def layout_of(which: int) -> object:
         net.step(vrt.GraphBatch.from_graphs([graph(trees[which], rng, [0])]), vrt.SGD(0.1))
@@ -234,12 +141,8 @@ def test_graphs_that_come_again_are_not_laid_out_again() -> None:
     assert layout_of(1) is other
 
 
-class Pulling(vrt.VertexFunction):
+class Pulling(Declared, state={"h": 2}, w=(2, 5)):
     """Pulls a real vector."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"h": 2})
-        self.w = vrt.Parameter((2, 5))
 
     def forward(self) -> None:
         h = vrt.tanh(self.w @ self.pull("x", shape=(5,)))
@@ -247,12 +150,8 @@ class Pulling(vrt.VertexFunction):
         self.push("loss", vrt.sum(h))
 
 
-class Constant(vrt.VertexFunction):
+class Constant(Declared, state={"h": 2}, b=(2,)):
     """Pulls nothing."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"h": 2})
-        self.b = vrt.Parameter((2,))
 
     def forward(self) -> None:
         self.scatter(h=vrt.tanh(self.b * 1.0))

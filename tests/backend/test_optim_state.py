@@ -1,7 +1,5 @@
 """The state of an optimizer: what it holds, how a run continues from it, and what is refused."""
 
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,7 +7,6 @@ import numpy.typing as npt
 import pytest
 
 from tests.optimizers import OPTIMIZERS, SHAPES, SPARSE, STEPS, make_store, run, set_gradients
-from vertexrt.api.checkpoint import load_checkpoint, save_checkpoint
 from vertexrt.api.optim import Adagrad, Adam
 from vertexrt.api.optimizer import Optimizer
 from vertexrt.engine.parameters import ParameterStore
@@ -18,33 +15,6 @@ from vertexrt.errors import CheckpointError, UsageError
 Array = npt.NDArray[Any]
 
 every_optimizer = pytest.mark.parametrize("name", OPTIMIZERS)
-every_dtype = pytest.mark.parametrize("dtype", ["float32", "float64"])
-
-
-@every_dtype
-@every_optimizer
-@pytest.mark.parametrize("pause", [0, 2])
-def test_a_saved_state_continues_bit_for_bit(
-    name: str, dtype: str, pause: int, tmp_path: Path
-) -> None:
-    whole, store = OPTIMIZERS[name](clip_norm=2.0), make_store(dtype)
-    run(whole, store)
-
-    half, part = OPTIMIZERS[name](clip_norm=2.0), make_store(dtype)
-    run(half, part, 0, pause)
-    net = SimpleNamespace(parameters=part.views(part.values))
-    save_checkpoint(tmp_path / "half", net, half)
-
-    checkpoint = load_checkpoint(tmp_path / "half")
-    rest, again = OPTIMIZERS[name](clip_norm=2.0), make_store(dtype)
-    for key in again.names:
-        again.value(key)[...] = checkpoint.parameters[key]
-    rest.load_state(checkpoint.optimizer_state)
-    assert rest.steps == pause
-    assert rest.state().keys() == half.state().keys()
-    run(rest, again, pause)
-    np.testing.assert_array_equal(again.values, store.values)
-    assert len(rest.state()) == 1 + len(SHAPES) * len(rest.moment_names)
 
 
 @every_optimizer
@@ -67,24 +37,6 @@ def test_a_state_fits_any_layout_of_its_parameters(name: str) -> None:
         second.update(other)
     for key in shapes:
         np.testing.assert_array_equal(other.value(key), store.value(key))
-
-
-@every_optimizer
-def test_loading_into_a_running_optimizer_keeps_its_arrays(name: str) -> None:
-    optimizer, store = OPTIMIZERS[name](), make_store("float64")
-    run(optimizer, store, 0, 2)
-    saved = {key: array.copy() for key, array in optimizer.state().items()}
-    values = store.values.copy()
-    run(optimizer, store, 2)
-    after = store.values.copy()
-    live = optimizer.state()
-    optimizer.load_state(saved)
-    for key, array in optimizer.state().items():
-        np.testing.assert_array_equal(array, saved[key])
-        assert key == "steps" or np.shares_memory(array, live[key])
-    store.values[...] = values
-    run(optimizer, store, 2)
-    np.testing.assert_array_equal(store.values, after)
 
 
 def test_an_optimizer_with_moments_belongs_to_one_network() -> None:
@@ -120,24 +72,6 @@ def test_states_that_do_not_fit_are_refused() -> None:
         adam, {**state, "v/b": np.zeros(2)}
     )
     assert adam.steps == 2
-
-
-@every_optimizer
-def test_a_network_without_trained_parameters_has_a_state_too(name: str) -> None:
-    optimizer, store = OPTIMIZERS[name](), make_store("float32", {})
-    run(optimizer, store, 0, 2)
-    fresh = OPTIMIZERS[name]()
-    fresh.load_state(optimizer.state())
-    run(fresh, make_store("float32", {}), 2, 3)
-    assert fresh.steps == 3
-    assert fresh.state().keys() == {"steps"}
-
-
-def test_a_count_without_moments_is_refused_at_the_first_update() -> None:
-    adam, store = Adam(), make_store("float32")
-    adam.load_state({"steps": np.array(3)})
-    with pytest.raises(CheckpointError, match="the state holds no 'm/b'"):
-        run(adam, store, 0, 1)
 
 
 def test_a_state_of_another_network_is_refused_at_the_first_update() -> None:

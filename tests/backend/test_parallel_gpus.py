@@ -15,7 +15,7 @@ import pytest
 import vertexrt as vrt
 from tests.backend.test_parallel_devices import ADAM, SHARES, train
 from tests.backend.test_parallel_step import assert_same_bits
-from tests.devices import gpu, require
+from tests.devices import gpu
 from tests.processes import together
 from tests.shim_link import ThreadLink
 from tests.train.cli_runs import ROOT
@@ -26,11 +26,6 @@ from vertexrt.kernels.cuda.device import Array
 from vertexrt.parallel import ProcessGroup
 
 pytestmark = gpu
-
-
-@pytest.fixture(autouse=True)
-def with_a_gpu() -> None:
-    require("cuda")
 
 
 @pytest.fixture

@@ -14,13 +14,10 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.functions import GRU
 from tests.processes import ThreadCommunicator, lost, together
-from tests.runs import Way
-from tests.shim import build as shim
-from tests.strategies import with_pulls
+from tests.runs import assert_bits
 from vertexrt.data.treebank import generate_treebank
-from vertexrt.errors import NumericError, UsageError
+from vertexrt.errors import UsageError
 from vertexrt.models import get
 from vertexrt.parallel import ProcessGroup
 
@@ -87,7 +84,7 @@ def assert_same_bits(one: object, other: Trained) -> None:
     assert isinstance(one, Trained), one
     assert one.losses == other.losses
     for mine, others in ((one.parameters, other.parameters), (one.outputs, other.outputs)):
-        assert all(np.array_equal(mine[name], others[name]) for name in others)
+        assert_bits(mine, others)
 
 
 WAYS = [
@@ -160,18 +157,6 @@ def points(values: list[float]) -> vrt.GraphBatch:
     )
 
 
-def test_a_loss_that_is_not_finite_is_refused_by_all() -> None:
-    def work(communicator: ThreadCommunicator) -> None:
-        net, group = vrt.compile(Bad(), device="reference"), ProcessGroup(communicator)
-        sgd = vrt.SGD(0.1)
-        with pytest.raises(NumericError, match="log of vertex 0 of graph 2"):
-            net.step(points([1.0, 2.0, 0.0, 3.0]), sgd, group=group)
-        assert np.array_equal(net.parameters["w"], np.ones(2))
-        net.step(points([1.0, 2.0, 4.0, 3.0]), sgd, group=group)
-
-    assert together(2, work) == [None, None]
-
-
 def test_processes_with_other_batches_seeds_or_parameters_are_refused() -> None:
     def refusal(change: str) -> list[str]:
         def work(communicator: ThreadCommunicator) -> None:
@@ -205,36 +190,6 @@ def test_a_process_that_leaves_is_an_error_in_the_others() -> None:
     texts = lost(together(3, work))
     assert len(texts) == 2
     assert all("process 1 of 3 has ended" in each for each in texts)
-
-
-def test_the_largest_signal_reaches_all() -> None:
-    def work(communicator: ThreadCommunicator) -> int:
-        net, group = vrt.compile(Bad(), device="reference"), ProcessGroup(communicator)
-        group.signal = 15 if communicator.rank == 1 else 0
-        net.step(points([1.0, 2.0]), vrt.SGD(0.1), group=group)
-        return group.signal
-
-    assert together(3, work) == [15, 15, 15]
-
-
-@pytest.mark.skipif(not shim.available(), reason="no C++ compiler")
-@pytest.mark.parametrize("way", [{}, {"engine": "persistent", "processors": 2}], ids=str)
-def test_gradients_of_a_gpu_add_up_on_the_host(way: dict[str, Any]) -> None:
-    """On the CPU in place of a GPU: the same bits in two processes, the losses of `cpu`."""
-    batch = with_pulls([[[], [], [0, 1], [], [2, 3]]] * 6, seed=4)
-
-    def steps(way: Way, group: ProcessGroup) -> Trained:
-        net, adam = way.compile(GRU()), vrt.Adam(0.05, clip_norm=0.5)
-        losses = []
-        for _ in range(4):
-            losses.append(float(net.step(batch, adam, group=group)))
-        return Trained(losses, dict(net.parameters), {})
-
-    gpu = Way("shim", **way)
-    one, cpu = (steps(each, ProcessGroup(shares=4)) for each in (gpu, Way("cpu")))
-    assert np.allclose(one.losses, cpu.losses, rtol=1e-12)
-    for found in together(2, lambda c: steps(gpu, ProcessGroup(c, 4))):
-        assert_same_bits(found, one)
 
 
 def test_a_group_is_a_group() -> None:

@@ -1,13 +1,13 @@
 """What an ablation turns off is off, and results stay: launch by launch, an instruction a step."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
-import numpy as np
 import pytest
 
 import vertexrt as vrt
 from tests.agreement import agree
-from tests.devices import SHIM_AND_GPU, shim
+from tests.backend.test_persistent import generated
+from tests.devices import on_gpus
 from tests.functions import FUNCTIONS
 from tests.runs import OFF, Way, assert_same, train
 from tests.strategies import with_pulls
@@ -15,7 +15,7 @@ from tests.watched_backend import watched
 from vertexrt.engine.explain import training_use
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import UsageError
-from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.graph import GraphBatch
 from vertexrt.script.assemble import Batch, assemble
 
 STEPWISE = Passes(segment=False)
@@ -23,23 +23,7 @@ OP_BY_OP = Passes(segment=False, fuse=False)
 
 
 def batch_of(name: str) -> GraphBatch:
-    """Return two graphs that a function of `FUNCTIONS` runs on."""
-    rng = np.random.default_rng(3)
-
-    def graph(leaves: int) -> InputGraph:
-        n = leaves if name == "lstm-lm" else 2 * leaves - 1
-        word = rng.integers(0, 5, n)
-        if name != "lstm-lm":
-            word[leaves:] = -1
-        pulls = {
-            "word": word.astype(np.int32),
-            "label": rng.integers(0, 3, n).astype(np.int32),
-            "target": rng.standard_normal((n, 1)),
-        }
-        make = InputGraph.chain if name == "lstm-lm" else InputGraph.complete_tree
-        return make(leaves, pulls=pulls)
-
-    return GraphBatch.from_graphs([graph(4), graph(2)])
+    return generated("chain" if name == "lstm-lm" else "tree", 2)
 
 
 def instructions(way: Way, function: vrt.VertexFunction, batch: GraphBatch) -> int:
@@ -65,7 +49,7 @@ def test_instructions_of_single_steps_compute_the_same(name: str, processors: in
     assert counts[0] < counts[1] < counts[2]
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 @pytest.mark.parametrize("name", ["tree-lstm", "tied", "no-gather", "pass-on", "both"])
 def test_gradients_come_after_the_path_of_a_group(name: str, device: str) -> None:
     """A processor has units of the path, so it has no sums over rows, where nothing is lazy."""
@@ -73,12 +57,6 @@ def test_gradients_come_after_the_path_of_a_group(name: str, device: str) -> Non
     lists = [[], [0], [1]] if arity == 1 else [[], [], [0, 1], [], [2, 3]]
     batch, passes = with_pulls([lists] * 3), Passes(lazy=False)
     agree(make, batch, Way(device, engine="persistent", processors=2, passes=passes))
-
-
-@pytest.mark.parametrize("processors", [1, 2])
-def test_compiled_instructions_of_single_steps_compute_the_same(processors: int) -> None:
-    way = Way("cpu", engine="persistent", processors=processors, passes=OP_BY_OP)
-    agree(FUNCTIONS["tree-fc"][0], batch_of("tree-fc"), way)
 
 
 def test_each_launch_is_a_call_without_the_compiled_loop() -> None:
@@ -99,48 +77,3 @@ def test_a_device_refuses_what_it_has_no_other_form_of() -> None:
             vrt.compile(function(), device="cpu", passes=passes)
     with pytest.raises(UsageError, match=r"on a GPU; .* the only form there; leave"):
         vrt.compile(function(), device="cuda", passes=Passes(loop=False))
-
-
-class Labelled(vrt.VertexFunction):
-    """A chain whose vertices have a loss where they have a label."""
-
-    def __init__(self, loss: str) -> None:
-        super().__init__(arity=1, state={"h": 3})
-        self.w, self.loss = vrt.Parameter((3, 3)), loss
-
-    def forward(self) -> None:
-        h = vrt.tanh(self.w @ self.gather(0).h + self.pull("x", shape=(3,)))
-        self.scatter(h=h)
-        y = self.pull_index("y")
-        losses = {
-            "nll": lambda: vrt.losses.cross_entropy(h, y),
-            "smoothed": lambda: vrt.losses.cross_entropy(h, y, label_smoothing=0.1),
-            "margin": lambda: vrt.losses.multi_margin_loss(h, y),
-            "masked": lambda: vrt.where(y >= 0, vrt.losses.squared_error(h, 0.5), 0.0),
-        }
-        self.push("loss", losses[self.loss]())
-
-
-SWITCHES = [f.name for f in fields(Passes) if f.type == "bool" and f.name not in ("hold", "cuts")]
-
-
-ON_HOST = [Way(), Way("cpu"), Way("cpu", engine="persistent", processors=2)]
-ON_SHIM = [Way("shim"), Way("shim", engine="persistent", processors=2)]
-
-
-@pytest.mark.parametrize("loss", ["nll", "smoothed", "margin", "masked"])
-@pytest.mark.parametrize(
-    ("way", "off"),
-    [
-        *[(way, off) for way in ON_HOST for off in ("", *SWITCHES)],
-        *[pytest.param(way, off, marks=shim) for way in ON_SHIM for off in ("", "specialise")],
-    ],
-)
-def test_vertices_with_a_label_are_counted(way: Way, loss: str, off: str) -> None:
-    """Issue 52: those without one were, too, under some losses and without `specialise`."""
-    way = replace(way, passes=replace(Passes(), **{off: False}) if off else Passes())
-    pulls = {"x": np.ones((5, 3)), "y": np.array([0, -1, -1, 1, -1])}
-    batch = GraphBatch.from_graphs([InputGraph.chain(5, pulls)] * 2)
-    net = vrt.Network(way.executor(Labelled(loss)), 1, "mean_vertices")
-    total = net(batch)["loss"].sum()
-    assert float(net.step(batch, vrt.SGD(0.0))) == pytest.approx(total / 4, rel=1e-9)

@@ -8,8 +8,9 @@ import pytest
 import vertexrt as vrt
 from benchmarks.peers.levels import build_levels
 from benchmarks.peers.suites import LSTM, cut_or_pad
-from tests.devices import gpu, require
-from tests.runs import TOLERANCE
+from tests.devices import gpu
+from tests.runs import assert_bits
+from tests.strategies import joined, renumbered
 from vertexrt import GraphBatch, InputGraph, models
 
 torch = pytest.importorskip("torch", reason="torch is not installed (extra `torch`)")
@@ -23,44 +24,25 @@ from benchmarks.peers import (  # noqa: E402
     tree_lstm_manual,
 )
 from benchmarks.peers.__main__ import main  # noqa: E402
-from benchmarks.peers.complete import build_complete  # noqa: E402
 from benchmarks.peers.ours import Ours  # noqa: E402
-from benchmarks.peers.recursive import recursive  # noqa: E402
-from benchmarks.peers.torch_peer import Peer, pack_floats, unpack_floats  # noqa: E402
-from vertexrt.bench.measure import compare, difference  # noqa: E402
+from benchmarks.peers.torch_peer import Peer  # noqa: E402
+from vertexrt.bench.measure import compare  # noqa: E402
 from vertexrt.bench.record import Results, read  # noqa: E402
 
 WORDS, EMBED, HIDDEN, CLASSES = 30, 5, 7, 4
 
 
-def random_tree(rng: np.random.Generator, leaves: int, ragged: bool = False) -> InputGraph:
-    """Draw a binary tree with words at its leaves, vertices in any order; a ragged one has words
-    at inner vertices, vertices with one child and empty slots, too.
-    """
-    children: list[list[int]] = [[] for _ in range(leaves)]
-    roots = list(range(leaves))
-    while len(roots) > 1 or (ragged and rng.random() < 0.7):
-        kids = [roots.pop(int(rng.integers(len(roots))))]
-        if roots and (not ragged or rng.random() < 0.7):
-            kids.append(roots.pop(int(rng.integers(len(roots)))))
-        elif rng.random() < 0.5:
-            kids.insert(int(rng.integers(2)), -1)
-        roots.append(len(children))
-        children.append(kids)
-    order = rng.permutation(len(children))  # vertex -> its place in the user's order
-    mixed: list[list[int]] = [[] for _ in children]
-    for v, kids in enumerate(children):
-        mixed[order[v]] = [int(order[kid]) if kid >= 0 else -1 for kid in kids]
-    has_word = [rng.random() < 0.6 if ragged else not kids for kids in mixed]
-    word = np.where(has_word, rng.integers(WORDS, size=len(mixed)), -1)
-    label = rng.integers(-1, CLASSES, size=len(mixed))
-    label[-1] = 0
-    return InputGraph.from_children(mixed, pulls={"word": word, "label": label})
-
-
-def forest(*leaves: int, ragged: bool = False) -> GraphBatch:
-    rng = np.random.default_rng([7, *leaves])
-    return GraphBatch.from_graphs([random_tree(rng, count, ragged) for count in leaves])
+def forest(*leaves: int) -> GraphBatch:
+    """Draw binary trees with words at their leaves, vertices in any order."""
+    rng, graphs = np.random.default_rng([7, *leaves]), []
+    for count in leaves:
+        children = joined(rng, count)
+        mixed = renumbered(children, rng.permutation(len(children)).tolist())
+        word = [-1 if kids else rng.integers(WORDS) for kids in mixed]
+        label = rng.integers(-1, CLASSES, size=len(mixed))
+        label[-1] = 0
+        graphs.append(InputGraph.from_children(mixed, {"word": word, "label": label}))
+    return GraphBatch.from_graphs(graphs)
 
 
 def complete_trees(leaves: int, count: int) -> GraphBatch:
@@ -126,46 +108,14 @@ def test_peers_agree_with_the_reference(suite: str) -> None:
     oracle.set_parameters(drawn)
     contenders = {"reference": oracle} | {peer.__name__: peer(drawn) for peer in peers}
     for contender in contenders.values():
-        for name, value in contender.parameters().items():
-            np.testing.assert_array_equal(value, drawn[name])
+        assert_bits(drawn, contender.parameters())
     for batch in batches:
         # float64 leaves the order of sums, and what a step of rate 1024 rounds
         compare(Results("peers", (), {}), contenders, batch, "test", dtype="float64")
 
 
-@pytest.mark.parametrize("ragged", [False, True])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("device", ["reference", "cpu"])
-def test_tree_lstm_agrees_with_autograd(device: str, dtype: str, ragged: bool) -> None:
-    """The reference, by which peers are judged, against one vertex at a time."""
-    batch = forest(1, 2, 5, 14, 30, ragged=ragged)
-    net, rng = vrt.compile(TREES, device=device, dtype=dtype), np.random.default_rng(11)
-    for name, value in net.parameters.items():
-        net.parameters[name] = rng.normal(scale=0.4, size=value.shape).astype(dtype)
-    exact = {name: value.astype(np.float64) for name, value in net.parameters.items()}
-    expected = recursive(batch, exact)
-    out = net.record(batch, outputs=["logits", "loss"])
-    shares = np.full(out.outputs["loss"].shape, 1 / batch.num_graphs, dtype)
-    found = out.backward({"loss": shares}).parameters
-    assert found.keys() == expected.gradients.keys()
-    pairs = {name: (found[name], value) for name, value in expected.gradients.items()}
-    pairs["logits"] = out.outputs["logits"], expected.logits
-    pairs["loss"] = out.outputs["loss"].sum() / batch.num_graphs, np.array(expected.loss)
-    for name, (got, want) in pairs.items():
-        assert difference(got, want) <= TOLERANCE[dtype], name
-
-
-def test_words_and_targets_of_complete_trees_need_no_schedule() -> None:
-    batch = complete_trees(8, 3)
-    levels = build_complete(batch)
-    words, targets = tree_fc_graph.words_and_targets(batch)
-    assert words.tolist() == levels.word.tolist()
-    assert targets.tolist() == levels.target.tolist()
-
-
 @gpu
 def test_a_cuda_graph_computes_what_the_peer_does() -> None:
-    require("cuda")
     net = vrt.compile(models.TreeFC(WORDS, HIDDEN), device="cpu", seed=1)
     parameters = dict(net.parameters)
     peers = {
@@ -195,14 +145,6 @@ def test_levels_refuse_what_is_no_binary_tree(
     trees = GraphBatch(np.array([0, len(word)], np.int32), arrays[0], arrays[1], pulls)
     with pytest.raises(ValueError, match=text):
         build_levels(trees)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("count", [1, 2, 5])
-def test_floats_travel_as_words(dtype: str, count: int) -> None:
-    values = np.random.default_rng(0).normal(size=count).astype(dtype)
-    words = torch.from_numpy(pack_floats(values))
-    np.testing.assert_array_equal(unpack_floats(words, getattr(torch, dtype), count), values)
 
 
 def test_all_suites_run_beside_pytorch(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 import vertexrt as vrt
 from tests.agreement import compare
-from tests.functions import FUNCTIONS, E, H, Looked, StackedAndAlone, table
-from tests.runs import ALL, Result, Way, assert_same, train
-from tests.strategies import CLASSES, WORDS, full_batches
+from tests.declared import Declared
+from tests.functions import FUNCTIONS, E, H, Looked, StackedAndAlone
+from tests.runs import ALL, Result, Way, assert_bits, assert_same, train
+from tests.strategies import CLASSES, WORDS, full_batches, joined, one_graph
 from tests.watched_backend import wait_for_itself, watched
 from vertexrt.api.network import Network
 from vertexrt.engine.host import compile_on
@@ -30,6 +31,7 @@ from vertexrt.kernels.backend import ScriptRun
 from vertexrt.kernels.layout import Binding
 from vertexrt.kernels.reference.backend import ReferenceBackend
 from vertexrt.kernels.reference.processors import ReferenceProcessors
+from vertexrt.kernels.ways import Configuration
 from vertexrt.models.tree_fc import TreeFC
 from vertexrt.script.isa import NONE, WAIT
 
@@ -38,35 +40,17 @@ TOLERANCE = {"float32": 1e-4, "float64": 1e-10}
 PROCESSORS = (1, 2, 5)
 
 
-class Untied(vrt.VertexFunction):
-    """An RvNN whose leaves have a matrix of their own."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={"h": H})
-        self.embedding = table()
-        self.w_leaf = vrt.Parameter((H, E))
-        self.u = vrt.Parameter((H, 2 * H))
-        self.v = vrt.Parameter((CLASSES, H))
-
-    def forward(self) -> None:
-        x = vrt.embed(self.embedding, self.pull("word"))
-        inner = vrt.tanh(self.u @ vrt.concat(self.gather(0).h, self.gather(1).h))
-        h = vrt.where(self.present(0), inner, vrt.tanh(self.w_leaf @ x))
-        self.scatter(h=h)
-        logits = self.push("logits", self.v @ h)
-        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
-
-
-class TwoExchanges(vrt.VertexFunction):
+class TwoExchanges(
+    Declared,
+    arity=1,
+    state={"h": H},
+    embedding=(WORDS, E),
+    w=(3 * H, E),
+    u=(2 * H, H),
+    u_n=(H, H),
+    v=(CLASSES, H),
+):
     """A GRU whose gate multiplies the operand of a product: h is exchanged, then r * h."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"h": H})
-        self.embedding = table()
-        self.w = vrt.Parameter((3 * H, E))
-        self.u = vrt.Parameter((2 * H, H))
-        self.u_n = vrt.Parameter((H, H))
-        self.v = vrt.Parameter((CLASSES, H))
 
     def forward(self) -> None:
         h = self.gather(0).h
@@ -79,25 +63,16 @@ class TwoExchanges(vrt.VertexFunction):
         self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
 
 
-class LabelBesideShare(vrt.VertexFunction):
+class LabelBesideShare(Declared, arity=2, state={}, w=(H, E), v=(CLASSES, E), b=(E,)):
     """Stacked products: one's gradient is a cross entropy's, the other's is made in parts."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={})
-        self.w, self.v = vrt.Parameter((H, E)), vrt.Parameter((CLASSES, E))
-        self.b = vrt.Parameter((E,))
 
     def forward(self) -> None:
         loss = vrt.losses.cross_entropy(self.v @ self.b, self.pull("label"))
         self.push("loss", loss + vrt.sum(vrt.exp(self.w @ self.b)))
 
 
-class JoinedAndSummed(vrt.VertexFunction):
+class JoinedAndSummed(Declared, arity=2, state={}, b=(E,)):
     """A vector that all processors make, since it is summed, and that is a part of another."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={})
-        self.b = vrt.Parameter((E,))
 
     def forward(self) -> None:
         top = vrt.maximum(self.b, 0.0)
@@ -105,13 +80,8 @@ class JoinedAndSummed(vrt.VertexFunction):
         self.push("loss", vrt.sum(top))
 
 
-class GivenGradient(vrt.VertexFunction):
+class GivenGradient(Declared, arity=1, state={"h": H}, w=(H, H), v=(CLASSES, H), b=(H,)):
     """The gradient that a push is given is an operand before an exchange, and of sums after it."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"h": H})
-        self.w, self.v = vrt.Parameter((H, H)), vrt.Parameter((CLASSES, H))
-        self.b = vrt.Parameter((H,))
 
     def forward(self) -> None:
         h = self.gather(0).h
@@ -122,7 +92,6 @@ class GivenGradient(vrt.VertexFunction):
 
 ALL_FUNCTIONS = {
     **FUNCTIONS,
-    "untied": (Untied, 2),
     "two-exchanges": (TwoExchanges, 1),
     "looked": (Looked, 1),
     "stacked-and-alone": (StackedAndAlone, 2),
@@ -130,8 +99,6 @@ ALL_FUNCTIONS = {
     "joined-and-summed": (JoinedAndSummed, 2),
     "given-gradient": (GivenGradient, 1),
 }
-ALL_ON_PATH = ("attention", "elementwise", "looked", "stacked-and-alone", "label-beside-share",
-               "joined-and-summed")  # fmt: skip
 
 # name -> shape of the graphs on which compiled processors run it
 COMPILED = {
@@ -139,7 +106,6 @@ COMPILED = {
     "tree-fc": "tree",
     "lstm-lm": "chain",
     "two-exchanges": "chain",
-    "untied": "tree",
     "forget-all": "dag",
     "attention": "dag",
 }
@@ -157,7 +123,7 @@ def generated(shape: str, graphs: int, seed: int = 0) -> GraphBatch:
         elif shape == "dag":
             lists += [rng.integers(0, leaves + v, size=3).tolist() for v in range(leaves)]
         else:
-            lists = _joined(rng, leaves)
+            lists = joined(rng, leaves)
         word = rng.integers(0, WORDS, len(lists))
         if shape == "tree":
             word[leaves:] = -1
@@ -168,17 +134,6 @@ def generated(shape: str, graphs: int, seed: int = 0) -> GraphBatch:
         }
         drawn.append(InputGraph.from_children(lists, pulls))
     return GraphBatch.from_graphs(drawn)
-
-
-def _joined(rng: np.random.Generator, leaves: int) -> list[list[int]]:
-    """Join neighbours until one root is left."""
-    lists: list[list[int]] = [[] for _ in range(leaves)]
-    roots = list(range(leaves))
-    while len(roots) > 1:
-        at = int(rng.integers(len(roots) - 1))
-        lists.append(roots[at : at + 2])
-        roots[at : at + 2] = [len(lists) - 1]
-    return lists
 
 
 def interpreted(
@@ -215,30 +170,9 @@ def test_interpreter_equals_reference(name: str, data: st.DataObject) -> None:
     batch = data.draw(full_batches(arity))
     processors = data.draw(st.sampled_from(PROCESSORS))
     turns = data.draw(st.none() | st.integers(0, 99))
-    net, reference = interpreted(make(), processors, turns), Way("reference").compile(make())
-    compare(net, make(), batch, reference, TOLERANCE["float64"])
-
-
-# In "elementwise" a value made before an exchange depends on one that is exchanged. In the last two
-# of `ALL_ON_PATH` all processors wrote what each has a share of; in "looked" and
-# "stacked-and-alone" two ops add to a parameter, which has one owner.
-TRAINED = [  # name, processors, turns, sums inside tasks of the path, graphs
-    *((name, n, n, True, 3) for name in ALL_ON_PATH for n in (2, 5)),
-    *((name, n, 1, False, 3) for name in ("looked", "stacked-and-alone") for n in PROCESSORS),
-    *((name, 2 if n > 2 else 5, n, False, n) for name in COMPILED for n in (1, 2, 16)),
-]
-
-
-@pytest.mark.parametrize(("name", "processors", "turns", "on_path", "graphs"), TRAINED)
-def test_interpreter_trains_as_the_reference(
-    name: str, processors: int, turns: int, on_path: bool, graphs: int
-) -> None:
-    make, arity = ALL_FUNCTIONS[name]
-    shape = COMPILED.get(name, "chain" if arity == 1 else "dag" if arity > 2 else "tree")
-    batch = generated(shape, graphs)
-    want = two_steps(Way("reference").compile(make()), batch)
-    net = interpreted(make(), processors, turns, Passes(lazy=not on_path))
-    assert_same(two_steps(net, batch), want, TOLERANCE["float64"])
+    passes = Passes(lazy=data.draw(st.booleans()))  # without, sums are inside tasks of the path
+    net = interpreted(make(), processors, turns, passes)
+    compare(net, make(), batch, Way("reference").compile(make()), TOLERANCE["float64"])
 
 
 def test_a_leaf_of_two_segments_is_stored_once() -> None:
@@ -295,13 +229,16 @@ def test_each_wait_that_is_left_out_is_seen() -> None:
     assert_same(train(net, batch), want, 0.0)
 
 
-# Of the others each takes a minute or more to compile.
-@pytest.mark.parametrize("name", ["tree-fc", "two-exchanges"])
-def test_compiled_processors_equal_the_reference(name: str) -> None:
+# Of the others each takes a minute or more to compile. Tiles narrower than a task change nothing.
+@pytest.mark.parametrize(
+    ("name", "dtype", "several", "tiles"),
+    [("tree-fc", "float32", (1, 2, 5), ()), ("two-exchanges", "float64", (2, 5), (1, 3, 0))],
+)
+def test_compiled_processors_equal_the_reference(
+    name: str, dtype: str, several: tuple[int, ...], tiles: tuple[int, ...]
+) -> None:
     make, _ = ALL_FUNCTIONS[name]
-    dtype = "float32" if name == "tree-fc" else "float64"
-    several = [1, 2, 5] if name == "tree-fc" else [2, 5]  # 1 is compiled apart
-    for graphs in (1, 2, 16, 128):
+    for graphs in (1, 16, 128):
         batch = generated(COMPILED[name], graphs)
         want = two_steps(Way("reference").compile(make()), batch)
         for processors in several:
@@ -310,13 +247,41 @@ def test_compiled_processors_equal_the_reference(name: str) -> None:
             assert_same(got, want, TOLERANCE[dtype])
             again = two_steps(way.compile(make()), batch)
             assert_same(again, got, 0.0)
+            for tile in tiles:
+                got = two_steps(tiled(way.compile(make()), processors, tile), batch)
+                assert_same(got, want, TOLERANCE[dtype])
 
 
-def test_groups_equal_the_batched_engine() -> None:
-    batch = generated("tree", 16)
-    want = two_steps(Way("cpu", "float32").compile(TreeFC(WORDS, H)), batch)
-    way = Way("cpu", "float32", engine="persistent", processors=2, threads=4)
-    assert_same(two_steps(way.compile(TreeFC(WORDS, H)), batch), want, TOLERANCE["float32"])
+def tiled(net: Network, processors: int, tile: int) -> Network:
+    """Fix the width of a tile; 0 is a whole task."""
+    assert isinstance(net.executor.model, CompiledModel)
+    net.executor.model.chooser.only(Configuration(True, 1, processors, tile))
+    return net
+
+
+class NothingKept(Declared, arity=3, state={"h": 1}, w=(8, 1), b=(8,), v=(1, 8)):
+    """What a segment leaves for the next lies in tensors alone: its tiles have no memory."""
+
+    def forward(self) -> None:
+        self.pull_index("word")
+        told = self.present("word")
+        y = vrt.relu(self.v @ (self.w @ self.gather(2).h + self.b))
+        self.scatter(h=y * told)
+        self.push("loss", told)
+
+
+def test_tiles_without_temporaries() -> None:
+    batch = one_graph([[], []], {"word": [-1, -1]})
+    compare(tiled(interpreted(NothingKept(), 2, 1), 2, 1), NothingKept(), batch)
+
+
+def test_explain_shows_tiles() -> None:
+    net = tiled(interpreted(TwoExchanges(), 2, None), 2, 3)
+    text = net.explain_batch(generated("chain", 20))
+    assert "persistent, 1 x 2 processors, tiles of 3 rows" in text
+    (line,) = re.findall(r"^ *path: (\d+) tasks?, (\d+) tiles?, (\d+) ", text, re.MULTILINE)
+    tasks, tiles, instructions = map(int, line)
+    assert tasks < tiles < instructions
 
 
 def test_a_wait_that_is_never_met_ends_and_leaves_nothing_behind() -> None:
@@ -330,8 +295,7 @@ def test_a_wait_that_is_never_met_ends_and_leaves_nothing_behind() -> None:
         vrt.errors.DeviceError, match=r"\[persistent\] processor . gave up .* 0\.5 s"
     ):
         net.step(batch, vrt.SGD(0.1))
-    for name, value in net.parameters.items():
-        assert np.array_equal(value, start[name])
+    assert_bits(start, net.parameters)
     backend.mend()
     assert_same(two_steps(net, batch), want, 0.0)
 
@@ -344,7 +308,7 @@ def test_groups_are_explained_whose_graphs_have_other_kinds(segment: bool) -> No
     batch = GraphBatch.from_graphs([InputGraph.from_children(each, rows) for each in lists])
     passes = Passes(segment=segment)
     way = Way(engine="persistent", processors=2, threads=4, passes=passes)
-    for text in (way.compile(Untied()).explain_batch(batch) for _ in range(2)):
+    for text in (way.compile(FUNCTIONS["tree-lstm"][0]()).explain_batch(batch) for _ in range(2)):
         names = re.findall(r"^ +\d+ (\S+\[\d+\]\.\d+) rows", text, re.MULTILINE)
         assert names
         assert all(re.search(rf"^ +{re.escape(name)} own", text, re.MULTILINE) for name in names)

@@ -1,25 +1,24 @@
 """Plans: a batch that is prepared once and evaluated with other pulls, on every device and engine.
 
-The judge of values is an LSTM written by hand in NumPy, float64; elsewhere it is `forward` of the
-batch that has the same pulls, on the reference.
+The judge of values is the oracle.
 """
 
 from __future__ import annotations
 
 import gc
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.backend.test_models import CASES
 from tests.backend.test_on_device import SIZE, Lent, Node, assert_near, batch, host, lend
-from tests.devices import SHIM_AND_GPU, gpu, shim
-from tests.lstm_by_hand import HIDDEN, STEPS, WAYS, WIDTH, Lstm, by_hand, chains, compiled, drawn
+from tests.declared import Declared
+from tests.devices import on_gpus, shim
+from tests.lstm_chains import STEPS, WAYS, WIDTH, Lstm, chains, compiled, drawn, exact
 from tests.planned import other_numbers, tables_of
 from tests.runs import Way
+from tests.strategies import one_chain
 from tests.watched_device import break_counter, mend, watch
 from vertexrt.errors import DeviceError, PullError, UsageError
 
@@ -40,7 +39,7 @@ def test_an_lstm_by_hand(device: str, engine: str, threads: int, lengths: list[i
     ]
     for seed in range(3):
         x, words = drawn(seed, count)
-        wanted = by_hand(net.parameters, lengths, x, words)
+        wanted = exact(net.parameters, lengths, x, words)
         for plan, chosen in plans:
             found = plan({"x": x, "word": words} if seed else None)
             rows = wanted if chosen is None else wanted[np.asarray(chosen)]
@@ -48,68 +47,15 @@ def test_an_lstm_by_hand(device: str, engine: str, threads: int, lengths: list[i
             assert_near(found["h"], rows, "h")
             if "sum" in found:
                 assert_near(found["sum"], rows.sum(axis=1), "sum")
-        if seed == 1:  # other batches and steps run in between, and parameters change
-            other = chains([17, 4] * 5, *drawn(7, 105))
-            net(other)
-            loss = {"h": np.ones((105, HIDDEN), np.float32)}
-            net.record(other).backward(loss)
-            vrt.SGD(0.1).step(net)
-            net.parameters["u"] = 1.5 * net.parameters["u"]
+        net.parameters["u"] = 1.5 * net.parameters["u"]
     x, words = drawn(0, count)  # what is left out is as it was planned
     given, _ = drawn(5, count)
-    assert_near(plans[0][0]({"x": given})["h"], by_hand(net.parameters, lengths, given, words))
-    assert_near(plans[0][0]()["h"], by_hand(net.parameters, lengths, x, words))
+    assert_near(plans[0][0]({"x": given})["h"], exact(net.parameters, lengths, given, words))
+    assert_near(plans[0][0]()["h"], exact(net.parameters, lengths, x, words))
 
 
-MODELS = [
-    pytest.param("reference", "batched", 1, id="reference"),
-    pytest.param("cpu", "batched", 2, id="cpu-shares"),
-    pytest.param("shim", "batched", 1, marks=shim, id="shim-batched"),
-    pytest.param("shim", "persistent", 1, marks=shim, id="shim-persistent"),
-    pytest.param("cuda", "persistent", 1, marks=gpu, id="cuda-persistent"),
-]
-
-
-@pytest.mark.parametrize(("device", "engine", "threads"), MODELS)
-@pytest.mark.parametrize("name", ["tree", "edges", "bilstm-tagger", "seq2seq", "deepgate"])
-def test_numbers_of_vertices_and_edges(device: str, engine: str, threads: int, name: str) -> None:
-    model, graphs = (Node, batch()) if name == "edges" else model_of(name)
-    net = compiled(device, engine, threads, model)
-    judge = Way("reference", "float64").compile(model())
-    judge.parameters.update(net.parameters)
-    wanted = judge(graphs)
-    for stays in (False, True):
-        arrays = "device" if stays else "numpy"
-        found = net.plan(other_numbers(graphs), arrays=arrays)(tables_of(graphs))
-        for push, value in wanted.items():
-            assert_near(found[push], value, push)
-
-
-def model_of(name: str) -> tuple[Any, vrt.GraphBatch]:
-    case = CASES["nary-tree-lstm" if name == "tree" else name]()
-    return case.model, case.batch
-
-
-@pytest.mark.parametrize(("device", "engine", "threads"), WAYS)
-def test_passes_that_are_alive_stay_as_they_are(device: str, engine: str, threads: int) -> None:
-    net = compiled(device, engine, threads)
-    graphs = chains([3, 4], *drawn(1, 7))
-    plan, given = net.plan(graphs), {"h": np.ones((7, HIDDEN), np.float32)}
-    wanted = net.record(graphs, outputs=["h"]).backward(given)
-    alive = net.record(graphs, outputs=["h"])
-    plan({"x": drawn(2, 7)[0]})
-    found = alive.backward(given)
-    for name, value in wanted.parameters.items():
-        assert_near(found.parameters[name], value, name)
-    assert plan()["h"].tolist() == plan()["h"].tolist()
-
-
-class Noisy(vrt.VertexFunction):
+class Noisy(Declared, arity=1, state={"h": SIZE}, w=(SIZE, SIZE)):
     """Drops and draws."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"h": SIZE})
-        self.w = vrt.Parameter((SIZE, SIZE), vrt.init.normal(0.5))
 
     def forward(self) -> None:
         x = vrt.random.dropout(self.pull("x", shape=(SIZE,)), 0.5) + vrt.random.uniform((SIZE,))
@@ -136,53 +82,28 @@ def test_seeds(device: str, engine: str, threads: int, dropout: bool) -> None:
     assert_near(net(graphs, dropout=dropout)["h"], first)
 
 
-def test_which_vertices_are_equal_is_found_anew() -> None:
-    net = compiled("cpu", "batched")
-    x = np.ones((12, WIDTH), np.float32)
-    graphs = chains([4, 4, 4], x, [2] * 12)
-    plan = net.plan(graphs)
-    rng = np.random.default_rng(4)
-    for words in ([2] * 12, rng.integers(0, 6, 12).tolist(), [3] * 12):
-        wanted = by_hand(net.parameters, [4, 4, 4], x, words)
-        assert_near(plan({"word": words})["h"], wanted)
-
-
-@pytest.mark.parametrize("device", ["reference", "cpu", *SHIM_AND_GPU])
-def test_parameters_that_are_loaded(device: str, tmp_path: Path) -> None:
-    net, other = (compiled(device, "batched") for _ in range(2))
-    other.parameters["u"] = 2.0 * other.parameters["u"]
-    vrt.save_checkpoint(tmp_path / "there", other)
-    graphs = chains([5], *drawn(6, 5))
-    plan = net.plan(graphs)
-    before = plan()["h"]
-    net.parameters.update(vrt.load_checkpoint(tmp_path / "there").parameters)
-    after = plan()["h"]
-    assert not np.array_equal(before, after)
-    assert_near(after, by_hand(other.parameters, [5], *drawn(6, 5)))
-
-
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 @pytest.mark.parametrize("engine", ["batched", "persistent"])
 def test_arrays_of_a_device(device: str, engine: str) -> None:
     net, graphs = compiled(device, engine), chains([6, 2], *drawn(0, 8))
     there = lend(device, drawn(1, 8)[0])
     words = drawn(0, 8)[1]
-    wanted = by_hand(net.parameters, [6, 2], drawn(1, 8)[0], words)
+    wanted = exact(net.parameters, [6, 2], drawn(1, 8)[0], words)
     lent = graphs.with_pulls({"x": there})
     plans = [net.plan(graphs, arrays="device"), net.plan(lent, arrays="device"), net.plan(lent)]
     for plan in plans:
         for _ in range(2):
             assert_near(plan({"x": there})["h"], wanted)
             zeros = np.zeros((8, WIDTH), np.float32)
-            expected = by_hand(net.parameters, [6, 2], zeros, words)
+            expected = exact(net.parameters, [6, 2], zeros, words)
             assert_near(plan({"x": zeros})["h"], expected)
     assert_near(plans[1]()["h"], wanted)
     made = [plans[0]({"x": drawn(k, 8)[0]})["h"] for k in range(70)]  # none is waited for
     for k in (0, 3, 69):
-        assert_near(made[k], by_hand(net.parameters, [6, 2], drawn(k, 8)[0], words))
+        assert_near(made[k], exact(net.parameters, [6, 2], drawn(k, 8)[0], words))
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_tables_of_a_device(device: str) -> None:
     net, graphs = compiled(device, "persistent", function=Node), batch()
     judge = Way("reference", "float64").compile(Node())
@@ -236,13 +157,6 @@ def test_memory_is_freed_with_the_plan() -> None:
     assert device.free_bytes() == free
 
 
-def test_what_is_timed_is_timed_before() -> None:
-    net = vrt.compile(Lstm(), device="cpu", engine="auto", threads=2)
-    graphs = chains([3, 4], *drawn(0, 7))
-    plan = net.plan(graphs)
-    assert_near(plan()["h"], by_hand(net.parameters, [3, 4], *drawn(0, 7)))
-
-
 def test_forms_of_what_is_given() -> None:
     net = compiled("cpu", "batched")
     graphs = chains([3, 4], *drawn(0, 7))
@@ -250,7 +164,7 @@ def test_forms_of_what_is_given() -> None:
     assert plan.pulls == {"x": (7, WIDTH), "word": (7,)}
     assert repr(plan) == "Plan(Lstm on cpu; pulls: word [7], x [7, 5]; outputs: h, sum)"
     x, words = drawn(1, 7)
-    wanted = by_hand(net.parameters, [3, 4], x, words)
+    wanted = exact(net.parameters, [3, 4], x, words)
     forms: list[Any] = [x, x.tolist(), x.astype(np.float64), np.asfortranarray(x)]
     for form in forms:
         for numbers in (words, np.array(words, np.int64), np.array(words, np.uint8)):
@@ -305,19 +219,49 @@ def test_what_else_is_refused() -> None:
     with pytest.raises(TypeError, match="vertices"):
         net.record(graphs, vertices=[0])  # type: ignore[call-arg]
     with pytest.raises(PullError, match="pulls 'word', which the batch does not give"):
-        net.plan(vrt.GraphBatch.from_graphs([vrt.InputGraph.chain(2)]))
+        net.plan(one_chain(2))
 
 
-@pytest.mark.gpu
-def test_tensors_of_pytorch() -> None:
-    """Its tensors are read by their attributes, as arrays of CuPy are; the twin has stand-ins."""
-    torch = pytest.importorskip("torch")
-    net, count = compiled("cuda", "persistent"), STEPS
-    plan = net.plan(chains([STEPS], *drawn(0, count)), arrays="device")
-    for seed in (1, 2):
-        x, words = drawn(seed, count)
-        found = plan({"x": torch.from_numpy(x).cuda(), "word": words})["h"]
-        assert_near(found, by_hand(net.parameters, [STEPS], x, words))
-    part = torch.zeros(count, WIDTH + 1, device="cuda")[:, 1:]
-    with pytest.raises(PullError, match="a view"):
-        plan({"x": part})
+# Pushes of chosen vertices, and passes that read arrays of a device: against an LSTM by hand.
+
+
+@pytest.mark.parametrize(("device", "engine", "threads"), WAYS)
+def test_results_of_chosen_vertices(device: str, engine: str, threads: int) -> None:
+    net, lengths = compiled(device, engine, threads), [3, 1, 9, 5]
+    graphs = chains(lengths, *drawn(0, 18))
+    wanted = exact(net.parameters, lengths, *drawn(0, 18))
+    several = [graphs.roots, [17, 0, 5, 5], np.arange(17, -1, -1), [], list(range(0, 18, 2))]
+    for vertices in several:
+        rows = wanted[np.asarray(vertices, np.int64)]
+        found = [
+            net(graphs, outputs=["sum", "h"], vertices=vertices),
+            net(graphs, vertices=vertices, arrays="device"),
+            net(graphs, vertices=vertices),
+            net.plan(graphs, vertices=vertices)(),
+            net.plan(graphs, vertices=vertices, arrays="device")(),
+        ]
+        for each in found:
+            assert_near(each["h"], rows, "h")
+            assert_near(each["sum"], rows.sum(axis=1), "sum")
+
+
+class LstmToSumUp(Lstm):
+    """The LSTM, whose loss is the sum of its state."""
+
+    def forward(self) -> None:
+        super().forward()
+        self.push("loss", vrt.sum(self.gather(0).h))
+
+
+@pytest.mark.parametrize(("device", "engine", "threads"), WAYS)
+def test_a_step_keeps_pushes_of_chosen_vertices(device: str, engine: str, threads: int) -> None:
+    net, lengths = compiled(device, engine, threads, LstmToSumUp), [3, 1, 9, 5]
+    graphs = chains(lengths, *drawn(0, 18))
+    for vertices in (graphs.roots, [17, 0, 5, 5], None, []):
+        wanted = exact(net.parameters, lengths, *drawn(0, 18))
+        rows = wanted if vertices is None else wanted[np.asarray(vertices, np.int64)]
+        loss = net.step(graphs, vrt.SGD(0.1), outputs=["sum", "h"], vertices=vertices)
+        assert_near(loss.outputs["h"], rows, "h")
+        assert_near(loss.outputs["sum"], rows.sum(axis=1), "sum")
+    with pytest.raises(UsageError, match="vertices has 18; 0 to 17, vertices of the batch"):
+        net.step(graphs, vrt.SGD(0.1), outputs=["h"], vertices=[18])

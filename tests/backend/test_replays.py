@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.devices import SHIM_AND_GPU, require, shim
+from tests.devices import on_gpus, shim
 from tests.functions import FUNCTIONS, LSTMChain
-from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate
-from tests.strategies import CLASSES, WORDS, with_pulls
+from tests.runs import PLAIN, TOLERANCE, Way, assert_bits, assert_same, evaluate
+from tests.strategies import WORDS, with_pulls
 from vertexrt.engine.variant import Passes
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
 from vertexrt.kernels.cuda.ready_runs import LEAST_KEPT, MOST_BYTES, Replay
@@ -25,7 +25,6 @@ HIDDEN, LEAVES, TREES = 5, 8, 3
 
 def compiled(device: str, function: vrt.VertexFunction, **passes: Any) -> vrt.Network:
     """Compile for the batched engine."""
-    require(device)
     return Way(device, dtype="float32", passes=Passes(**passes)).compile(function)
 
 
@@ -39,22 +38,6 @@ def trees(rng: np.random.Generator, leaves: int = LEAVES, count: int = TREES) ->
     at_root[batch.graph_ptr[1:] - 1] = np.arange(count)
     target = rng.standard_normal((count, 1)).astype(np.float32)
     return batch.with_pulls({"word": word.ravel(), "target": vrt.Rows(target, at_root)})
-
-
-def sentences(rng: np.random.Generator, length: int, count: int) -> vrt.GraphBatch:
-    """Return chains of one length with random words and labels."""
-    return vrt.GraphBatch.from_graphs(
-        [
-            vrt.InputGraph.chain(
-                length,
-                {
-                    "word": rng.integers(WORDS, size=length),
-                    "label": rng.integers(CLASSES, size=length),
-                },
-            )
-            for _ in range(count)
-        ]
-    )
 
 
 def replays_of(net: vrt.Network) -> list[Replay]:
@@ -83,11 +66,10 @@ def step_all(nets: list[vrt.Network], batch: vrt.GraphBatch, lr: float = 0.01) -
 
 def assert_same_bits(a: vrt.Network, b: vrt.Network) -> None:
     """Compare parameters."""
-    for name, value in a.parameters.items():
-        assert np.array_equal(b.parameters[name], value), name
+    assert_bits(b.parameters, a.parameters)
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 @pytest.mark.parametrize("optimizer", [vrt.SGD, vrt.Adam])
 def test_training_has_the_bits_of_launch_by_launch(device: str, optimizer: Any) -> None:
     ways = {"replay": {}, "launches": {"replay": False}}
@@ -104,44 +86,7 @@ def test_training_has_the_bits_of_launch_by_launch(device: str, optimizer: Any) 
     assert_same_bits(*nets)
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
-def test_rules_and_groups_in_turn(device: str) -> None:
-    """Whatever the end is, launches are replayed."""
-    nets = both_ways(device)
-    rng = np.random.default_rng(15)
-    several = [
-        [
-            vrt.SGD(0.01),
-            vrt.Adam(0.01),
-            vrt.SGD(0.01, groups={"w": {"lr": 0.1}}),
-            vrt.SGD(0.01, clip_value=0.1, clip_norm=0.5),
-        ]
-        for _ in nets
-    ]
-    for step in range(24):
-        batch = trees(rng)
-        for net, rules in zip(nets, several, strict=True):
-            net.step(batch, rules[step // 6])
-    assert captured(nets[0])
-    assert_same_bits(*nets)
-
-
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
-def test_batches_of_few_and_of_many_words(device: str) -> None:
-    """Lists of what was looked up are filled up to the most there may be."""
-    nets = both_ways(device)
-    rng = np.random.default_rng(16)
-    for step in range(9):
-        batch = trees(rng)
-        word = np.array(batch.pulls["word"])
-        word[word >= 0] %= 1 + 2 * (step % 3)
-        few = batch.with_pulls({**batch.pulls, "word": word})
-        step_all(nets, few, 0.1)
-    assert captured(nets[0]) == 2  # of two buffers
-    assert_same_bits(*nets)
-
-
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_the_end_of_a_step_is_replayed_while_it_stays_the_same(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,35 +109,9 @@ def test_the_end_of_a_step_is_replayed_while_it_stays_the_same(
     assert_same_bits(*nets)
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
-def test_launches_are_captured_anew_when_memory_has_moved(device: str) -> None:
-    nets = both_ways(device)
-    rng = np.random.default_rng(4)
-    sizes = [3, 3, 3, 40, 3, 3, 3, 40, 40, 3]  # 40 make the arena grow
-    for count in sizes:
-        batch = trees(rng, count=count)
-        step_all(nets, batch)
-    assert captured(nets[0])
-    assert_same_bits(*nets)
-
-
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
-def test_evaluations_between_steps(device: str) -> None:
-    nets = both_ways(device)
-    rng = np.random.default_rng(5)
-    for _ in range(5):
-        batch = trees(rng)
-        found = [net(batch, outputs=["output"])["output"] for net in nets]
-        np.testing.assert_array_equal(*found)
-        step_all(nets, batch)
-    assert captured(nets[0])
-    assert_same_bits(*nets)
-
-
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_a_pass_may_have_nothing_to_launch(device: str) -> None:
     """A vertex alone has no way back apart from what its pass forward ends with."""
-    require(device)
     net = Way(device, dtype="float64").compile(FUNCTIONS["gru"][0]())
     judge = PLAIN.compile(FUNCTIONS["gru"][0]())
     for _ in range(3):
@@ -200,12 +119,11 @@ def test_a_pass_may_have_nothing_to_launch(device: str) -> None:
         assert_same(evaluate(net, batch), evaluate(judge, batch), TOLERANCE["float64"])
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_masks_differ_from_step_to_step(device: str) -> None:
     function = LSTMChain(WORDS, HIDDEN, HIDDEN, dropout=0.5)
     nets = [compiled(device, function, replay=way, merge=False) for way in (True, False)]
-    rng = np.random.default_rng(6)
-    batch, losses = sentences(rng, 5, 4), []
+    batch, losses = with_pulls([[[], [0], [1], [2], [3]]] * 4), []
     for _ in range(6):
         for net in nets:
             losses.append(float(net.step(batch, vrt.SGD(0.0))))
@@ -214,7 +132,7 @@ def test_masks_differ_from_step_to_step(device: str) -> None:
     assert len(set(losses)) == 6  # a seed of each step
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_replays_go_with_their_layouts(device: str) -> None:
     """Those of layouts that were used last are kept; the memory of others is free again."""
     net = compiled(device, TreeFC(WORDS, HIDDEN))
@@ -278,7 +196,7 @@ def interrupt_record(frame: FrameType, event: str, _: object) -> None:
         raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_graphs_are_captured_again_when_temporaries_of_streams_move(device: str) -> None:
     """A graph has the address of the temporaries that its launches had."""
     nets = [compiled(device, TreeFC(WORDS, HIDDEN), replay=way, streams=2) for way in (True, False)]

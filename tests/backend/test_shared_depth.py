@@ -13,7 +13,8 @@ import pytest
 
 import vertexrt as vrt
 from tests.agreement import by_oracle
-from tests.devices import SHIM_AND_GPU, require
+from tests.declared import Declared
+from tests.devices import on_gpus
 from tests.runs import cotangents
 from tests.shim_device import put_in_place
 from tests.watched_device import leave_counts, mend, watch
@@ -24,12 +25,8 @@ Array = np.ndarray[Any, Any]
 N, PROCESSORS, LENGTHS = 64, 4, (7, 3, 5)
 
 
-class Gated(vrt.VertexFunction):
+class Gated(Declared, state={"h": N}, arity=1, w=(2 * N, N), u=(2 * N, N)):
     """A step of a chain: tanh of one half times a sigmoid of the other."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"h": N}, arity=1)
-        self.w, self.u = vrt.Parameter((2 * N, N)), vrt.Parameter((2 * N, N))
 
     def forward(self) -> None:
         total = self.w @ self.pull("x", shape=(N,)) + self.u @ self.gather(0).h
@@ -39,7 +36,7 @@ class Gated(vrt.VertexFunction):
         self.push("h", h)
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_each_launch_of_a_round_counts_for_itself(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,7 +47,6 @@ def test_each_launch_of_a_round_counts_for_itself(
 
 def network(device: str, monkeypatch: pytest.MonkeyPatch) -> tuple[GraphBatch, Array, vrt.Network]:
     """Return chains with x, gradients of their states, and a network on a device."""
-    require(device)
     if device == "shim":
         put_in_place(monkeypatch, processors=PROCESSORS)
     rng = np.random.default_rng(3)
@@ -76,7 +72,7 @@ def gradient_of(net: vrt.Network, batch: GraphBatch, d: Array) -> Array:
     return gradient
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_counts_that_a_launch_leaves_when_it_gives_up(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,44 +15,21 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.backend.test_frozen import batch as batch_of
+from tests.backend.test_open_training import Tree
+from tests.runs import assert_bits
 from tests.shim.build import available
 from tests.shim_device import put_in_place
-from tests.strategies import CLASSES, WORDS, pulls_for
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError, UsageError
 from vertexrt.native.blas import blas_threads
 
 ROOT = Path(__file__).resolve().parents[2]
-TREES = ([[], [], [0, 1]], [[], [], [0, 1], [], [2, 3]], [[], [0], [1], [2]])
-
-
-class Small(vrt.VertexFunction):
-    """A recurrence of few ops: what is compiled does not matter here, and takes time."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={"h": 3})
-        self.embedding = vrt.Parameter((WORDS, 3))
-        self.u = vrt.Parameter((3, 3))
-        self.v = vrt.Parameter((CLASSES, 3))
-
-    def forward(self) -> None:
-        x = vrt.embed(self.embedding, self.pull("word"))
-        h = vrt.tanh(x + self.u @ (self.gather(0).h + self.gather(1).h))
-        self.scatter(h=h)
-        logits = self.push("logits", self.v @ h)
-        self.push("loss", vrt.losses.cross_entropy(logits, self.pull("label")))
-
-
-def batch_of(graphs: int) -> vrt.GraphBatch:
-    trees = [TREES[k % 3] for k in range(graphs)]
-    return vrt.GraphBatch.from_graphs(
-        [vrt.InputGraph.from_children(t, pulls_for(len(t), k)) for k, t in enumerate(trees)]
-    )
 
 
 def network(device: str = "cpu", engine: str = "batched", threads: int = 2) -> vrt.Network:
     return vrt.compile(
-        Small(),
+        Tree(),
         device=device,
         engine=engine,
         threads=threads,
@@ -77,72 +54,27 @@ def in_threads(count: int, work: Callable[[int], None]) -> None:
 @pytest.mark.parametrize("engine", ["batched", "persistent"])
 def test_evaluations_of_several_threads_are_apart(engine: str) -> None:
     net = network(engine=engine)
-    batches = [batch_of(k) for k in (1, 2, 5, 9)]
-    expected = [net(batch)["logits"] for batch in batches]
+    batches = [batch_of(*range(k)) for k in (1, 2, 5, 9)]
+    expected = [net(batch)["h"] for batch in batches]
 
     def work(k: int) -> None:
         for _ in range(20):
-            assert np.array_equal(net(batches[k])["logits"], expected[k])
+            assert np.array_equal(net(batches[k])["h"], expected[k])
 
     in_threads(4, work)
 
 
 def test_steps_of_several_threads_come_one_after_the_other() -> None:
     nets, optimizers = [network(), network()], [vrt.Adam(0.01), vrt.Adam(0.01)]
-    batch = batch_of(5)
+    batch = batch_of(*range(5))
     in_threads(3, lambda _: [nets[0].step(batch, optimizers[0]) for _ in range(8)] and None)
     for _ in range(24):
         nets[1].step(batch, optimizers[1])
-    for name, value in nets[1].parameters.items():
-        assert np.array_equal(nets[0].parameters[name], value)
-
-
-def test_outputs_are_those_of_their_steps() -> None:
-    net, optimizer = network(), vrt.SGD(0.0)
-    batches = [batch_of(k) for k in (1, 2, 5)]
-    expected = [net(batch)["logits"] for batch in batches]
-
-    def work(k: int) -> None:
-        for _ in range(10):
-            loss = net.step(batches[k], optimizer, outputs=["logits"])
-            assert np.array_equal(loss.outputs["logits"], expected[k])
-
-    in_threads(3, work)
-
-
-def test_threads_go_back_through_passes_of_their_own() -> None:
-    net, batches = network(), [batch_of(k) for k in (1, 5)]
-    expected = [net.record(batch).backward().parameters for batch in batches]
-
-    def work(k: int) -> None:
-        for _ in range(20):
-            found = net.record(batches[k]).backward().parameters
-            for name, gradient in found.items():
-                assert np.array_equal(gradient, expected[k][name])
-
-    in_threads(2, work)
-
-
-def test_another_thread_may_go_back_whatever_came_between() -> None:
-    """As that of an autograd engine does."""
-    net, batch, other = network(), batch_of(2), batch_of(3)
-    expected = net.record(batch).backward().parameters
-    uses: list[Callable[[], object]] = [
-        lambda: net.record(other),
-        lambda: net(other),
-        lambda: net.record(other).backward(),
-    ]
-    for use in uses:
-        run = net.record(batch)
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(use).result()
-            found = pool.submit(run.backward).result().parameters
-        for name, gradient in found.items():
-            assert np.array_equal(gradient, expected[name])
+    assert_bits(nets[0].parameters, nets[1].parameters)
 
 
 def test_blas_has_its_threads_again_after_networks_in_turn() -> None:
-    nets, batch = [network(), network(engine="persistent")], batch_of(5)
+    nets, batch = [network(), network(engine="persistent")], batch_of(*range(5))
     with blas_threads().limit(limits=2):
         before = [pool["num_threads"] for pool in blas_threads().info()]
         assert set(before) == {2}
@@ -169,13 +101,13 @@ HEAD = "import os, signal, threading, time\nfrom tests.backend.test_threads impo
 
 def test_threads_may_compile_at_once_in_a_new_process() -> None:
     code = """
-function = Small()  # one, which notes what it pulls while it is traced
+function = Tree()  # one, which notes what it pulls while it is traced
 found = {}
 
 def work(k):
     options = {"device": "cpu", "seed": 1, "dtype": "float64"}
     made = network() if k % 2 else vrt.compile(function, **options)
-    found[k] = made(batch_of(4))["logits"].tobytes()
+    found[k] = made(batch_of(*range(4)))["h"].tobytes()
 
 in_threads(6, work)
 assert len(set(found.values())) == 1, found
@@ -186,8 +118,9 @@ assert len(set(found.values())) == 1, found
 def test_a_forked_child_goes_on() -> None:
     """With worker threads of its own, though another thread of the parent is in a step."""
     code = """
-net, busy, batch, optimizer = network(), network(engine="persistent"), batch_of(5), vrt.SGD(0.1)
-whole = batch_of(20)
+net, busy, batch = network(), network(engine="persistent"), batch_of(*range(5))
+optimizer = vrt.SGD(0.1)
+whole = batch_of(*range(20))
 losses = [net.step(batch, optimizer) for _ in range(2)]
 busy.step(batch, vrt.SGD(0.1))
 other = threading.Thread(target=lambda: [busy.step(batch, vrt.SGD(0.1)) for _ in range(150)])
@@ -212,44 +145,10 @@ other.join()
     assert len(set(found)) == 1
 
 
-def test_spawned_processes_compile_their_own() -> None:
-    net = network(threads=1)
-    expected = net(batch_of(3))["logits"]
-    code = """
-import multiprocessing
-
-def child(values, pipe):
-    net = network(threads=1)
-    net.parameters.update(values)
-    pipe.send(net(batch_of(3))["logits"])
-
-if __name__ == "__main__":
-    here, there = multiprocessing.Pipe()
-    started = multiprocessing.get_context("spawn").Process(
-        target=child, args=(network(threads=1).parameters, there)
-    )
-    started.start()
-    np.save(sys.argv[1], here.recv())
-    started.join()
-"""
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as name:
-        script, result = Path(name, "script.py"), Path(name, "result.npy")
-        script.write_text(HEAD + code)
-        subprocess.run(
-            [sys.executable, str(script), str(result)],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            check=True,
-            timeout=600,
-        )
-        assert np.array_equal(np.load(result), expected)
-
-
 @pytest.mark.skipif(not available(), reason="no C++ compiler")
 def test_a_forked_child_of_a_gpu_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     put_in_place(monkeypatch)
-    net, batch = network("cuda"), batch_of(2)
+    net, batch = network("cuda"), batch_of(*range(2))
     net(batch)
     read, write = os.pipe()
     with warnings.catch_warnings():

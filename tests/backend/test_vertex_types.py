@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +10,13 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests import edge_models as by_edges
 from tests import relation_models as related
 from tests import typed_models as typed
-from tests.agreement import EVERYWHERE, ON_HOST, PERSISTENT, Feature, agree, holds, rows
+from tests.agreement import ON_GPU, ON_HOST, Feature, agree, holds, rows
+from tests.bodies import WithBody
+from tests.declared import Declared
 from tests.runs import Way
+from tests.strategies import one_graph, one_typed
 from vertexrt.errors import PullError, TraceError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.passes import specialise
@@ -24,92 +24,22 @@ from vertexrt.ir.passes import specialise
 N, KINDS = 4, 3
 
 
-class Weighed(vrt.VertexFunction):
-    """A tree whose edges to the left and to the right have a kind and a vector each."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={"h": N})
-        self.kinds, self.w = vrt.Parameter((KINDS, N)), vrt.Parameter((N, N))
-        self.b = vrt.Parameter((N,))
-
-    def forward(self) -> None:
-        total = self.b
-        for slot in range(2):
-            kind, x = self.edge("kind", relation=slot), self.edge("x", N, relation=slot)
-            child = self.gather(slot).h
-            total = total + (self.w @ child + vrt.embed(self.kinds, kind)) * x
-        h = vrt.tanh(total)
-        self.scatter(h=h)
-        self.push("h", h)
-        self.push("loss", vrt.losses.squared_error(h, 0.1))
-
-
-def tree() -> GraphBatch:
-    """Return two graphs; a slot may be empty, and an edge without values."""
-    rng, graphs = np.random.default_rng(4), []
-    for lists in ([[], [], [0, 1], [-1, 2], [3, 2]], [[], [0, 0]]):
-        slots = sum(map(len, lists))
-        index = np.where(rng.random(slots) < 0.8, np.arange(slots), -1)
-        values = {
-            "kind": rng.integers(-1, KINDS, slots),
-            "x": vrt.Rows(rng.standard_normal((slots, N)), index),
-        }
-        graphs.append(InputGraph.from_children(lists, {}, values))
-    return GraphBatch.from_graphs(graphs)
-
-
-class AllAndOne(vrt.VertexFunction):
-    """One name of all children and of one: the gradient of what edges carry is the sum of both."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={"h": 1})
-        self.w = vrt.Parameter((1,))
-
-    def forward(self) -> None:
-        every, first = self.edge("x", relation="children"), self.edge("x", relation=0)
-        h = self.w * (vrt.sum(every * 2.0) + first * 3.0 + self.gather(1).h)
-        self.scatter(h=h)
-        self.push("h", h)
-
-
-def twice_a_child() -> GraphBatch:
-    graph = InputGraph.from_children([[], [0, 0]], {}, {"x": np.array([0.5, -1.0])})
-    return GraphBatch.from_graphs([graph])
-
-
-class Twins(vrt.VertexFunction):
-    """Tells which of its children are in which relation."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"h": 2})
-        self.table, self.w = vrt.Parameter((3, 2)), vrt.Parameter((2, 2))
-
-    def forward(self) -> None:
-        a, b = (vrt.sum(self.gather_all(name).h) for name in ("a", "b"))
-        h = self.w @ vrt.embed(self.table, self.pull("word")) + vrt.tanh(a) - vrt.sigmoid(b)
-        self.scatter(h=h)
-        self.push("h", h)
-        self.push("loss", vrt.sum(h))
-
-
 def twins() -> GraphBatch:
     """Return a graph with two equal vertices, and two with the same children otherwise."""
     edges = {("node", "a", "node"): [(0, 1), (0, 2)], ("node", "b", "node"): [(0, 2), (0, 1)]}
     edges["node", "a", "node"] += [(1, 3), (1, 4), (2, 4)]
     edges["node", "b", "node"] += [(2, 3)]
-    words = {"node": {"word": np.array([1, -1, -1, -1, -1])}}
-    return GraphBatch.from_graphs([InputGraph.from_types({"node": 5}, edges, words)])
+    pulls = {"node": {"word": np.array([0, 1, 2, 0, 1])}}
+    return one_typed({"node": 5}, edges, pulls)
 
 
-class Dropping(related.Convolved):
+class Dropping(Declared, state={"h": 8}, table=(3, 8)):
     """Drops values per child, by the number of the edge among those of all relations."""
 
     def forward(self) -> None:
-        total = vrt.embed(self.table, self.pull("word")) + self.w0 @ vrt.zeros(related.N)
-        for name in related.RELATIONS:
-            dropped = vrt.random.dropout(self.gather_all(name).h, 0.5)
-            total = total + self.w[name] @ vrt.sum(dropped)
-        h = vrt.tanh(total)
+        h = vrt.embed(self.table, self.pull("word"))
+        for name in ("a", "b"):
+            h = h + vrt.sum(vrt.random.dropout(self.gather_all(name).h, 0.5))
         self.scatter(h=h)
         self.push("h", h)
         self.push("loss", vrt.losses.squared_error(h, 0.1))
@@ -144,47 +74,11 @@ def links() -> vrt.Model:
 
 def linked() -> GraphBatch:
     edges = {(a, "before", b): [(0, 0)] for a, b in itertools.pairwise(LINKS)}
-    return GraphBatch.from_graphs([InputGraph.from_types(dict.fromkeys(LINKS, 1), edges)])
+    return one_typed(dict.fromkeys(LINKS, 1), edges)
 
 
-class Spelt(vrt.VertexFunction):
-    """A word among others than those of its type's name, above edges of some kinds."""
-
-    def __init__(self, rows: int, below: vrt.VertexFunction | None = None) -> None:
-        super().__init__(state={"h": 2}, inputs={} if below is None else {"of": below})
-        self.table, self.kinds = vrt.Parameter((rows, 2)), vrt.Parameter((3, 2))
-
-    def forward(self) -> None:
-        h = vrt.embed(self.table, self.pull("word"))
-        if self.inputs:
-            kind = self.edge_index("kind", relation="of")
-            h = h + vrt.sum(self.gather_all("of").h + vrt.embed(self.kinds, kind))
-        self.scatter(h=h)
-        self.push("h", h)
-
-
-class TwoVocabularies(vrt.Model):
-    """Two types that pull one name with bounds of their own."""
-
-    def __init__(self) -> None:
-        self.low = Spelt(8)
-        self.high = Spelt(5, self.low)
-
-
-def spelt(word: int) -> GraphBatch:
-    key = "low", "of", "high"
-    pulls = {"low": {"word": np.array([7, 1])}, "high": {"word": np.array([word])}}
-    kinds = {key: {"kind": np.array([0, 2])}}
-    graph = InputGraph.from_types({"low": 2, "high": 1}, {key: [(0, 0), (1, 0)]}, pulls, kinds)
-    return GraphBatch.from_graphs([graph])
-
-
-class Looking(vrt.VertexFunction):
+class Looking(Declared, state={"h": 1}, of_calls=(3, 1), of_owns=(10, 1)):
     """Look up what the edges of two relations have under one name, in tables of two sizes."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"h": 1})
-        self.of_calls, self.of_owns = vrt.Parameter((3, 1)), vrt.Parameter((10, 1))
 
     def forward(self) -> None:
         h = self.pull("x", shape=(1,))
@@ -200,15 +94,11 @@ def looked_up(*kinds: int) -> GraphBatch:
     edges = {calls: [(0, 1)], owns: [(0, 2), (1, 2)]}
     values = {calls: {"kind": kinds[:1]}, owns: {"kind": kinds[1:]}}
     pulls = {"v": {"x": np.zeros((3, 1))}}
-    return GraphBatch.from_graphs([InputGraph.from_types({"v": 3}, edges, pulls, values)])
+    return one_typed({"v": 3}, edges, pulls, values)
 
 
-class Summed(vrt.VertexFunction):
+class Summed(Declared, state={"h": N}, kinds=(KINDS, N)):
     """Reads the kinds of all edges to its children."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"h": N})
-        self.kinds = vrt.Parameter((KINDS, N))
 
     def forward(self) -> None:
         of_edges = vrt.embed(self.kinds, self.edge_index("kind", relation="children"))
@@ -229,22 +119,22 @@ def with_parts(whole: GraphBatch) -> list[GraphBatch]:
     return [whole, whole.take([2, 0, 2])]
 
 
-POLICIES = [
-    *(Way("cpu", policy=policy) for policy in ("agenda", "serial", "depth")),
+ALL = [
+    Way("cpu", policy="agenda"),
+    Way("cpu", policy="depth", threads=2),
     Way("cpu", engine="persistent", processors=2, threads=4),
     Way(engine="persistent", processors=2, threads=2),
+    *ON_GPU,
 ]
-ALL = [way for way in EVERYWHERE if way != PERSISTENT]
-ALL += [*POLICIES, Way("cuda", engine="persistent")]
 FEATURES = {
     # A direction does not wait for the other: the last of four words has three letters, then four
     # words and their tags.
     "tagger": Feature(
-        typed.CharTagger, lambda: with_parts(typed.sentences()), ALL, says=("levels: 8",)
+        lambda: typed.CharTagger(tied=True),
+        lambda: with_parts(typed.sentences()),
+        ALL,
+        says=("levels: 8",),
     ),
-    "tied": Feature(lambda: typed.CharTagger(tied=True), typed.sentences, ALL),
-    "up-down": Feature(typed.UpDown, typed.trees, ALL),
-    "summary": Feature(typed.Summarised, typed.chains, ALL),
     "translator": Feature(  # with dropout
         typed.Translator,
         typed.translations,
@@ -253,9 +143,7 @@ FEATURES = {
         ("vertex type decode: reads before of decode, all over of encode",),
     ),
     # One vertex has more children than a tile has indices for in shared memory.
-    "a tile of many children": Feature(typed.WideSum, lambda: typed.wide_sum(150), [EVERYWHERE[5]]),
-    "weighed": Feature(by_edges.WeighedDag, lambda: with_parts(by_edges.weighed()), ALL),
-    "relational": Feature(related.RelationalDag, related.relational, ALL),
+    "a tile of many children": Feature(typed.WideSum, lambda: typed.wide_sum(150), ON_GPU[1:2]),
     "circuit": Feature(
         related.Circuit,
         lambda: with_parts(related.circuits()),
@@ -265,13 +153,8 @@ FEATURES = {
             r"gather_all\(\) field=wire.h relation=1 slot=1 : edge float\[5\]",
         ),
     ),
-    "ticking": Feature(lambda: related.Circuit(related.TickingGate), related.circuits),
-    "dropping": Feature(lambda: model(node=Dropping()), related.relational, judge=Way()),
-    "slots of edges": Feature(Weighed, tree),
-    "all and one": Feature(AllAndOne, twice_a_child, ON_HOST),
-    "twins": Feature(lambda: model(node=Twins()), twins, ON_HOST),
+    "dropping": Feature(lambda: model(node=Dropping()), twins, ALL, judge=Way()),
     "64 functions": Feature(links, linked, [Way()]),
-    "two vocabularies": Feature(TwoVocabularies, lambda: spelt(4), ON_HOST),
     "two tables": Feature(
         lambda: model(v=Looking()), lambda: [looked_up(0, 3, 4), looked_up(2, 7, 9)], ON_HOST
     ),
@@ -281,41 +164,6 @@ FEATURES = {
 @pytest.mark.parametrize(("name", "way"), rows(FEATURES))
 def test_every_way_agrees(name: str, way: Way) -> None:
     holds(FEATURES[name], way)
-
-
-def changed(**values: Any) -> GraphBatch:
-    return replace(tree(), edge_pulls={**tree().edge_pulls, **values})
-
-
-WRONG = np.array(tree().edge_pulls["kind"])
-WRONG[0] = KINDS
-
-
-@pytest.mark.parametrize(
-    ("make", "batch", "text"),
-    [
-        (
-            Weighed,
-            changed(kind=WRONG),
-            "'kind' of the edge in '0' of vertex 2 of graph 0 is 3; 0 to 2, the rows",
-        ),
-        (
-            Weighed,
-            changed(kind=WRONG * 1.0),
-            "'kind' is float64 of shape .*reads an integer per edge",
-        ),
-        (Weighed, changed(x=np.ones(len(WRONG))), "reads real numbers of shape .4. per edge"),
-        (
-            Weighed,
-            replace(tree(), edge_pulls={}),
-            "Weighed pulls 'kind' of edges, which the batch does not",
-        ),
-        (TwoVocabularies, spelt(5), "word"),
-    ],
-)
-def test_values_that_do_not_fit(make: Callable[[], Any], batch: GraphBatch, text: str) -> None:
-    with pytest.raises(PullError, match=text):
-        Way().compile(make())(batch)
 
 
 @pytest.mark.parametrize("planned", [False, True])
@@ -335,22 +183,6 @@ def test_a_number_is_bounded_by_the_table_of_its_own_relation(
         plan({"kind": wrong.edge_pulls["kind"]}) if planned else net(wrong)
 
 
-def _traced(body: Any) -> None:
-    class Body(Weighed):
-        def forward(self) -> None:
-            body(self)
-            Weighed.forward(self)
-
-    Body().trace()
-
-
-def test_a_slot_has_one_name() -> None:
-    """However its number is written, as `gather` takes it."""
-    found: list[Any] = []
-    _traced(lambda f: found.extend(f.edge("x", N, relation=of) for of in (1, "1", "01")))
-    assert len({value.index for value in found}) == 1
-
-
 class OfVertex(vrt.VertexFunction):
     def forward(self) -> None:
         self.scatter(h=self.push("h", vrt.ones(1) * self.pull("weight")))
@@ -365,11 +197,14 @@ class OfEdge(vrt.VertexFunction):
 @pytest.mark.parametrize(
     ("traced", "text"),
     [
-        (lambda f: f.edge("x", N, relation=2), r"\[edge\] slot 2 at .*declares slots 0..1"),
-        (lambda f: f.edge("x", N, relation=None), r"\[edge\] slot None at .*pass the number"),
-        (lambda f: f.edge("x", 3, relation=0), "it was pulled before with shape .3."),
+        (lambda f: f.edge("x", 4, relation=2), r"\[edge\] slot 2 at .*declares slots 0..1"),
+        (lambda f: f.edge("x", 4, relation=None), r"\[edge\] slot None at .*pass the number"),
+        (
+            lambda f: [f.edge("x", n, relation=0) for n in (4, 3)],
+            "it was pulled before with shape .4.",
+        ),
         (lambda f: f.edge("x", relation="left"), "of a function that stands alone"),
-        (lambda f: f.pull("x", N), "'x' of vertices and of edges"),
+        (lambda f: (f.edge("x", relation=0), f.pull("x")), "'x' of vertices and of edges"),
         (
             lambda _: model(first=OfVertex(state={"h": 1}), second=OfEdge(state={"h": 1})).trace(),
             "'weight' is of vertices in first, of edges in second",
@@ -378,26 +213,20 @@ class OfEdge(vrt.VertexFunction):
 )
 def test_mistakes(traced: Any, text: str) -> None:
     with pytest.raises(TraceError, match=text):
-        _traced(traced)
+        WithBody(traced).trace()
 
 
-def test_a_timeline_has_instructions_of_relations() -> None:
-    net, batch = PERSISTENT.compile(related.Circuit()), related.circuits()
-    with net.trace() as timeline:
-        net(batch)
-    assert any(event["name"].startswith("path") for event in timeline.events())
+def test_an_edge_of_a_slot_has_bounds() -> None:
+    """Each is named by its slot."""
+    net = Way().compile(WithBody(lambda f: f.push("k", vrt.embed(f.w, f.edge("kind", relation=0)))))
+    with pytest.raises(PullError, match="'kind' of the edge in '0' of vertex 1 of graph 0 is 4; 0"):
+        net(one_graph([[], [0]], {}, {"kind": np.array([4])}))
 
 
 def test_json_lines_carry_relations(tmp_path: Path) -> None:
     file = tmp_path / "circuits.jsonl"
     vrt.data.write_jsonl(file, related.circuits())
     agree(related.Circuit, vrt.data.read_jsonl(file, dtype="float64").batch, Way("cpu"))
-
-
-def test_a_shared_parameter_has_one_name() -> None:
-    names = set(typed.CharTagger(tied=True).parameters())
-    assert {"left.w", "left.u", "left.b", "right.b"} <= names
-    assert not {"right.w", "right.u"} & names
 
 
 def test_a_batch_without_edges_has_no_values_of_them() -> None:

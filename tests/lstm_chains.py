@@ -1,4 +1,4 @@
-"""An LSTM over chains, as a vertex function and written by hand in NumPy, float64."""
+"""An LSTM over chains, as the oracle evaluates it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.devices import gpu, require, shim
+from tests.agreement import by_oracle
+from tests.declared import Declared
+from tests.devices import gpu, shim
 from tests.runs import Way
 
 STEPS, WIDTH, HIDDEN = 9, 5, 4
@@ -23,14 +25,15 @@ WAYS = [
 ]
 
 
-class Lstm(vrt.VertexFunction):
+class Lstm(
+    Declared,
+    arity=1,
+    state={"c": HIDDEN, "h": HIDDEN},
+    table=(6, WIDTH),
+    w=(4 * HIDDEN, WIDTH),
+    u=(4 * HIDDEN, HIDDEN),
+):
     """An LSTM along a chain, over vectors and words."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"c": HIDDEN, "h": HIDDEN})
-        self.table = vrt.Parameter((6, WIDTH), vrt.init.normal(0.5))
-        self.w = vrt.Parameter((4 * HIDDEN, WIDTH), vrt.init.normal(0.5))
-        self.u = vrt.Parameter((4 * HIDDEN, HIDDEN), vrt.init.normal(0.5))
 
     def forward(self) -> None:
         x = self.pull("x", shape=(WIDTH,)) + vrt.embed(self.table, self.pull("word"))
@@ -42,22 +45,11 @@ class Lstm(vrt.VertexFunction):
         self.push("sum", vrt.sum(h))
 
 
-def by_hand(
-    values: dict[str, Any], lengths: list[int], x: np.ndarray[Any, Any], words: list[int]
+def exact(
+    values: Any, lengths: list[int], x: np.ndarray[Any, Any], words: list[int]
 ) -> np.ndarray[Any, Any]:
-    """Evaluate the LSTM over sequences in a row; a word of -1 adds nothing."""
-    table, w, u = (np.asarray(values[name], np.float64) for name in ("table", "w", "u"))
-    found, at = [], 0
-    for length in lengths:
-        c, h = np.zeros(HIDDEN), np.zeros(HIDDEN)
-        for t in range(at, at + length):
-            z = x[t].astype(np.float64) + (table[words[t]] if words[t] >= 0 else 0.0)
-            i, f, o, g = np.split(w @ z + u @ h, 4)
-            c = np.tanh(g) / (1 + np.exp(-i)) + c / (1 + np.exp(-f))
-            h = np.tanh(c) / (1 + np.exp(-o))
-            found.append(h)
-        at += length
-    return np.array(found)
+    """Return the states over sequences in a row, by the oracle; a word of -1 adds nothing."""
+    return by_oracle(Lstm(), chains(lengths, x, words), dict(values))[0].outputs["h"]
 
 
 def chains(lengths: list[int], x: np.ndarray[Any, Any], words: list[int]) -> vrt.GraphBatch:
@@ -76,7 +68,6 @@ def drawn(seed: int, count: int) -> tuple[np.ndarray[Any, Any], list[int]]:
 
 
 def compiled(device: str, engine: str, threads: int = 1, function: Any = Lstm) -> vrt.Network:
-    require(device)
     processors = (threads if device in ("cpu", "reference") else 4) if engine != "batched" else None
     way = Way(device, "float32", engine=engine, processors=processors, threads=threads)
     return way.compile(function())
