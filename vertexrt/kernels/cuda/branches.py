@@ -1,11 +1,12 @@
 """Several streams share the launches of a step, which otherwise run one after the other.
 
-It is an ablation. A launch runs after the last launches that made something of a row that it
-touches: of its own rows, of children that it gathers, of parents. Two sorts keep the order of the
-table: launches that add to one gradient, and those that write to a buffer where another tensor was.
-Launches of one stream share temporaries. When a stream has waited for a launch, all that it does
-later comes after that launch. Batches whose layout comes again are captured as a CUDA graph:
-streams become its branches, waits its edges.
+It is an ablation. A launch is cut into *pieces*: what it makes, and each of its steps that only
+adds to gradients. A piece runs after the last pieces that made something of a row that it touches:
+of its own rows, of children that it gathers, of parents. Three sorts of pieces keep the order of
+the table: those that add to one gradient; those that use the temporaries of one stream; and those
+of launches that write to a buffer where another tensor was. When a stream has waited for a piece,
+all that it does later comes after that piece. Batches whose layout comes again are captured as a
+CUDA graph: streams become its branches, waits its edges.
 
 Source: Cavs section 3.4 (streaming), where eager, path and lazy operators run on several streams.
 """
@@ -13,7 +14,7 @@ Source: Cavs section 3.4 (streaming), where eager, path and lazy operators run o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from typing import Any, NamedTuple, NoReturn, cast
 
@@ -44,20 +45,21 @@ from vertexrt.script.verify import REPORT
 
 Array = np.ndarray[Any, Any]
 
-ON, FIRST_WAIT, END_WAIT = range(3)  # columns of `Order.launches`
+COLUMNS = 6  # of `Order.pieces`
+LAUNCH, FIRST, END, ON, FIRST_WAIT, END_WAIT = range(COLUMNS)
 
 
 class Order(NamedTuple):
-    """The stream of each launch, and what it waits for there.
+    """The pieces of the launches of a table, in its order.
 
     Attributes:
-        launches: int64 [launches + 2, 3] of each launch its stream (0 for the main one), the first
-            and the end of its waits. Before the first one is the start of all, after the last one
-            the end; these two launch nothing.
-        waits: int64 [*] rows of `launches` that are done before.
+        pieces: int64 [*, 6] of each piece its launch, the first and the end of its steps, its
+            stream (0 for the main one), the first and the end of its waits. The first one and the
+            last one have no steps: all begin after the one, and the other comes after all.
+        waits: int64 [*] the pieces that streams wait for.
     """
 
-    launches: npt.NDArray[np.int64]
+    pieces: npt.NDArray[np.int64]
     waits: npt.NDArray[np.int64]
 
 
@@ -81,16 +83,17 @@ class Branches:
             table: of launches; lookups: of `driver.launch`.
         Raises: PlanError under VERTEXRT_CHECK=1, when launches that need each other overlap.
         """
-        found = _share_out(run, table, self.count)
+        found = _share_out(run, table, lookups, self.count)
         if config().check:
             verify_branches(run, table, lookups, found)
         return found
 
     def counts(self, run: Run) -> dict[str, float]:
-        """Count streams, launches on others than the main one, and waits for another."""
+        """Count streams, pieces on others than the main one, and waits for another."""
         table = run.layout.table
-        launches, waits = self.order(run, table, self.session.sorted_lookups(run, table)[:2])
-        on = np.bincount(launches[1:-1, ON], minlength=1)
+        lookups = self.session.sorted_lookups(run, table)[:2]
+        pieces, waits = self.order(run, table, lookups)
+        on = np.bincount(pieces[1:-1, ON], minlength=1)
         return {
             "streams": int(np.count_nonzero(on)),
             "on_other_streams": int(on[1:].sum()),
@@ -110,8 +113,8 @@ class Branches:
 
         def launch() -> tuple[int, int, int]:
             order = find()
-            if len(self._events) < len(order.launches):
-                more = len(order.launches) * 5 // 4 - len(self._events)
+            if len(self._events) < len(order.pieces):
+                more = len(order.pieces) * 5 // 4 - len(self._events)
                 self._events = np.append(self._events, session.device.events(more))
             before = self._temporaries
             self._temporaries = session.memory.scratch(before, room * (self.count - 1))
@@ -137,84 +140,116 @@ def _launch(
     calls: Array,
     given: tuple[Array, ...],
 ) -> tuple[int, int, int]:
-    """Launch all; where one fails the main stream still waits for what others have.
+    """Launch all pieces; where one fails the main stream still waits for what others have.
 
     Args:
         table, program, lookups: of `driver.launch`; words: too, left as they are.
         calls: [streams, CALLS], the main one first.
-        given: launches, waits; int64 [launches + 2] events of the driver; [streams, 2] addresses
-            of the temporaries and the counters of each stream.
-    Returns: as `driver.launch`.
+        given: pieces, waits; int64 [pieces] events of the driver; [streams, 2] addresses of the
+            temporaries and the counters of each stream.
+    Returns: as `driver.launch`; launch and step are those of the piece for an event.
     """
-    steps_ptr, steps, step_words = program
-    launches, waits, events, places = given
+    _, steps, step_words = program
+    pieces, waits, events, places = given
     arguments = room_for_arguments(steps)
     failed = (0, 0, 0)
-    for k in range(len(launches)):
-        stream, t, s, code = launches[k, ON], max(k - 1, 0), 0, 0
-        own = calls[stream]
-        for wait in range(launches[k, FIRST_WAIT], launches[k, END_WAIT]):
+    for k in range(len(pieces)):
+        t, first, end, stream, from_wait, to_wait = pieces[k]
+        own, code = calls[stream], 0
+        for wait in range(from_wait, to_wait):
             if code == 0:
                 code = wait_for_event(own[WAIT], own[STREAM], events[waits[wait]])
         words[TEMPORARY], words[ARRIVED_AT] = places[stream, 0], places[stream, 1]
-        if 0 < k < len(launches) - 1:
-            s = steps_ptr[table[t, 0]]
-            while s < steps_ptr[table[t, 0] + 1] and code == 0 and failed[0] == 0:
-                grid = extent(steps[s], table[t], lookups[1], lookups[0][t])
-                if grid.across > 0:
-                    code = launch_step(steps[s], table[t], grid, step_words, words, own, arguments)
-                if code == 0:
-                    s += 1
+        at = first
+        while at < end and code == 0 and failed[0] == 0:
+            grid = extent(steps[at], table[t], lookups[1], lookups[0][t])
+            if grid.across > 0:
+                code = launch_step(steps[at], table[t], grid, step_words, words, own, arguments)
+            if code == 0:
+                at += 1
         if code == 0:
             code = record_event(own[RECORD], events[k], own[STREAM])
         if code != 0 and failed[0] == 0:
-            failed = code, t, s
+            failed = code, t, at
     words[TEMPORARY], words[ARRIVED_AT] = places[0, 0], places[0, 1]
     return failed
 
 
-def _share_out(run: Run, table: Array, streams: int) -> Order:
-    """Give each launch a stream, and find what it has to wait for.
+class _OrderDraft:
+    """An order while it is made: what each stream did last, and what it has waited for."""
 
-    It gets the stream of the latest launch that it needs, if that did nothing since, else the one
-    that is idle longest. Of launches that it needs, the latest is waited for first: what that one
-    came after needs no wait of its own.
-    """
+    def __init__(self, streams: int) -> None:
+        self.pieces: list[tuple[int, ...]] = []
+        self.waits: list[int] = []
+        self.known = np.full((streams, streams), -1)  # the last piece of each that it comes after
+        self._done: list[Array] = []  # `known` when each piece is done
+
+    def stream_of(self, wanted: set[int]) -> int:
+        """Return the stream whose last piece is the latest wanted, else the one idle longest."""
+        last, latest = np.diag(self.known), max(wanted)
+        found = self.pieces[latest][ON]
+        return found if last[found] == latest > 0 else int(np.argmin(last))
+
+    def give(self, launch: int, steps: tuple[int, int], on: int, want: set[int]) -> int:
+        """Let a stream run a piece after the pieces wanted; return its number.
+
+        The latest is waited for first: what it came after needs no wait of its own.
+        """
+        first = len(self.waits)
+        for piece in sorted(want, reverse=True):
+            if self.known[on, self.pieces[piece][ON]] < piece:
+                self.waits.append(piece)
+                self.known[on] = np.maximum(self.known[on], self._done[piece])
+        number = len(self.pieces)
+        self.pieces.append((launch, *steps, on, first, len(self.waits)))
+        self.known[on, on] = number
+        self._done.append(self.known[on].copy())
+        return number
+
+
+def _share_out(run: Run, table: Array, lookups: tuple[Array, ...], streams: int) -> Order:
+    """Give each piece of each launch a stream, and find what it has to wait for."""
     executable = cast("CudaExecutable", run.ready.executable)
     effects, ptr = executable.effects, executable.program[0]
+    launched = {(t, s) for t, s, _ in launched_steps(table, executable.program, lookups)}
     gathered, reused = [gathered_by(task) for task in run.variant.tasks], _reused(run.variant)
-    made = np.zeros(len(run.layout.schedule.order), np.int64)  # the last launch of each row,
-    added: dict[int, int] = defaultdict(int)  # of each gradient,
-    ran: dict[int, set[int]] = defaultdict(set)  # and all of each task program
-    known = np.full((streams, streams), -1)  # of each stream, the last of each that it comes after
-    found, waits, done = [(0, 0, 0)], list[int](), [known[0].copy()]
-    known[0, 0] = done[0][0] = 0
-
-    def give(on: int, need: set[int]) -> None:
-        first = len(waits)
-        for k in sorted(need, reverse=True):
-            if known[on, found[k][ON]] < k:
-                waits.append(k)
-                known[on] = np.maximum(known[on], done[k])
-        known[on, on] = len(found)
-        found.append((on, first, len(waits)))
-        done.append(known[on].copy())
-
+    draft = _OrderDraft(streams)
+    draft.give(0, (0, 0), 0, set())
+    made = np.zeros(len(run.layout.schedule.order), np.int64)  # the last piece of each row
+    added: dict[int, int] = defaultdict(int)  # and of each gradient
+    ran: dict[int, set[int]] = defaultdict(set)  # pieces of each task program
     for t, row in enumerate(table):
-        p, k = int(row[0]), t + 1
+        p, last = int(row[0]), 0
         touched = touched_rows(run, row, False, gathered[p])
-        gradients = effects.gradients[effects.ptr[ptr[p]] : effects.ptr[ptr[p + 1]]].tolist()
-        need = {0, *made[touched].tolist(), *(added[g] for g in gradients)}
-        need = need.union(*(ran[other] for other in reused[p]))
-        last, latest = np.diag(known), max(need)
-        on = found[latest][ON]
-        give(on if last[on] == latest > 0 else int(np.argmin(last)), need)
-        added.update(dict.fromkeys(gradients, k))
-        ran[p].add(k)
-        if not effects.only[ptr[p] : ptr[p + 1]].all():
-            made[rows_of(run, row)] = k
-    give(0, set(np.diag(known).tolist()) - {-1})
-    return Order(np.array(found, np.int64), np.array(waits, np.int64))
+        need = {0, *made[touched].tolist()}.union(*(ran[other] for other in reused[p]))
+        home = draft.stream_of(need)
+        for first, end in _pieces(effects, int(ptr[p]), int(ptr[p + 1])):
+            if not any((t, s) in launched for s in range(first, end)):
+                continue
+            gradients = effects.gradients[effects.ptr[first] : effects.ptr[end]].tolist()
+            want = need | {added[g] for g in gradients}
+            stays = not effects.only[first] or effects.temporaries[first:end].any()
+            k = draft.give(t, (first, end), home if stays else draft.stream_of(want), want)
+            added.update(dict.fromkeys(gradients, k))
+            ran[p].add(k)
+            if not effects.only[first]:
+                need.add(k)
+                last = k
+        if last:
+            made[rows_of(run, row)] = last
+    draft.give(0, (0, 0), 0, set(np.diag(draft.known).tolist()) - {-1})
+    pieces = np.array(draft.pieces, np.int64).reshape(-1, COLUMNS)
+    return Order(pieces, np.array(draft.waits, np.int64))
+
+
+def _pieces(effects: Any, first: int, end: int) -> Iterator[tuple[int, int]]:
+    """Cut the steps of a launch: what only adds to gradients is apart from what it makes."""
+    for s in range(first + 1, end):
+        if effects.only[s] != effects.only[s - 1] or (effects.only[s] and not effects.follows[s]):
+            yield first, s
+            first = s
+    if first < end:
+        yield first, end
 
 
 def _reused(variant: Variant) -> list[set[int]]:
@@ -236,36 +271,32 @@ def _reused(variant: Variant) -> list[set[int]]:
 
 
 def verify_branches(run: Run, table: Array, lookups: tuple[Array, ...], order: Order) -> None:
-    """Check the branches of a table: each launch comes after all that it needs.
+    """Check the branches of a table: every step once, after all that it needs.
 
     Raises: PlanError, which names the launches.
     """
-    count = len(table) + 2
-    if order.launches.shape != (count, 3):
-        _fail(run, table, 0, f"{len(order.launches) - 2} launches", f"{len(table)}")
-    done = np.zeros((count, count), np.bool_)  # before each begins
-    known = np.zeros((1 + int(order.launches[:, ON].max()), count), np.bool_)  # of each stream
-    for k, (on, first, end) in enumerate(order.launches.tolist()):
-        for wait in order.waits[first:end].tolist():
-            if not 0 <= wait < k:
-                _fail(run, table, k - 1, "a wait for what comes later", "earlier launches")
-            known[on] |= done[wait]
-            known[on, wait] = True
-        done[k] = known[on]
-        known[on, k] = True
-        if not done[k, 0] and k:
-            _fail(run, table, k - 1, "does not wait for the start", "branches that begin with it")
-    if not done[-1, :-1].all():
-        t = int(np.argmin(done[-1])) - 1
-        _fail(run, table, t, "nothing waits for it", "an end that comes after all")
     executable = cast("CudaExecutable", run.ready.executable)
     launched = [(t, s) for t, s, _ in launched_steps(table, executable.program, lookups)]
+    piece_of: dict[tuple[int, int], int] = {}
+    for k, (t, first, end) in enumerate(order.pieces[:, : END + 1].tolist()):
+        for s in range(first, end):
+            if (t, s) in piece_of:
+                _fail(run, table, t, f"step {s} in two pieces", "one for each that is launched")
+            piece_of[t, s] = k
+    for t, s in launched:
+        if (t, s) not in piece_of:
+            _fail(run, table, t, f"no piece for step {s}", "one for each that is launched")
+    pieces = np.array([piece_of[each] for each in launched], np.int64)
+    done = _done(run, table, order)
+    for k in np.unique(pieces).tolist():
+        if not (done[k, 0] and done[-1, k]):
+            got = f"step {order.pieces[k, FIRST]} does not wait for the start, or nothing for it"
+            _fail(run, table, int(order.pieces[k, LAUNCH]), got, "branches that begin and end")
     launch, number = np.array(launched, np.int64).reshape(-1, 2).T
-    same = np.tril(launch[:, None] == launch, -1)  # its steps run in order
-    stream = order.launches[launch + 1, ON]  # whose temporaries it has
+    same = np.tril(pieces[:, None] == pieces, -1)  # a piece runs its steps in order
+    stream = order.pieces[pieces, ON]  # whose temporaries it has
     end = stream + executable.effects.temporaries[number]
-    after = done[launch + 1][:, launch + 1] | same
-    steps = LaunchedSteps(launch, number, stream, end, after)
+    steps = LaunchedSteps(launch, number, stream, end, done[pieces][:, pieces] | same)
     found = first_conflict(run, table, run.variant.tasks, steps, executable.effects)
     if found is not None:
         _fail(run, table, int(launch[found.step]), found.got, found.expected)
@@ -273,6 +304,23 @@ def verify_branches(run: Run, table: Array, lookups: tuple[Array, ...], order: O
 
 def _fail(run: Run, table: Array, t: int, got: str, expected: str) -> NoReturn:
     """Raise PlanError about a launch."""
-    p, n, lo = table[min(max(t, 0), len(table) - 1), :3].tolist()
+    p, n, lo = table[t, :3].tolist()
     where = f"launch {t} ({run.variant.tasks[p].stage.word}, {n} rows from {lo}): "
     raise PlanError.at("streams", where + got, expected, REPORT)
+
+
+def _done(run: Run, table: Array, order: Order) -> Array:
+    """Mark the pieces that are done before each begins: [pieces, pieces]."""
+    count = len(order.pieces)
+    done = np.zeros((count, count), np.bool_)
+    known = np.zeros((1 + int(order.pieces[:, ON].max()), count), np.bool_)  # of each stream
+    for k, piece in enumerate(order.pieces.tolist()):
+        for wait in order.waits[piece[FIRST_WAIT] : piece[END_WAIT]].tolist():
+            if not 0 <= wait < k:
+                expected = "pieces that come before"
+                _fail(run, table, piece[LAUNCH], "a wait for a piece to come", expected)
+            known[piece[ON]] |= done[wait]
+            known[piece[ON], wait] = True
+        done[k] = known[piece[ON]]
+        known[piece[ON], k] = True
+    return done
