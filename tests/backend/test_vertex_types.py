@@ -24,12 +24,23 @@ from vertexrt.ir.passes import specialise
 N, KINDS = 4, 3
 
 
-def twins() -> GraphBatch:
+class Twins(Declared, state={"h": 2}, table=(3, 2), w=(2, 2)):
+    """Tells which of its children are in which relation."""
+
+    def forward(self) -> None:
+        a, b = (vrt.sum(self.gather_all(name).h) for name in ("a", "b"))
+        h = self.w @ vrt.embed(self.table, self.pull("word")) + vrt.tanh(a) - vrt.sigmoid(b)
+        self.scatter(h=h)
+        self.push("h", h)
+        self.push("loss", vrt.sum(h))
+
+
+def twins(*words: int) -> GraphBatch:
     """Return a graph with two equal vertices, and two with the same children otherwise."""
     edges = {("node", "a", "node"): [(0, 1), (0, 2)], ("node", "b", "node"): [(0, 2), (0, 1)]}
     edges["node", "a", "node"] += [(1, 3), (1, 4), (2, 4)]
     edges["node", "b", "node"] += [(2, 3)]
-    pulls = {"node": {"word": np.array([0, 1, 2, 0, 1])}}
+    pulls = {"node": {"word": np.array(words)}}
     return one_typed({"node": 5}, edges, pulls)
 
 
@@ -153,7 +164,10 @@ FEATURES = {
             r"gather_all\(\) field=wire.h relation=1 slot=1 : edge float\[5\]",
         ),
     ),
-    "dropping": Feature(lambda: model(node=Dropping()), twins, ALL, judge=Way()),
+    "dropping": Feature(
+        lambda: model(node=Dropping()), lambda: twins(0, 1, 2, 0, 1), ALL, judge=Way()
+    ),
+    "twins": Feature(lambda: model(node=Twins()), lambda: twins(1, -1, -1, -1, -1), ON_HOST[:2]),
     "64 functions": Feature(links, linked, [Way()]),
     "two tables": Feature(
         lambda: model(v=Looking()), lambda: [looked_up(0, 3, 4), looked_up(2, 7, 9)], ON_HOST
