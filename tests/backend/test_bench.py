@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from importlib import import_module
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,11 +38,9 @@ from benchmarks.papers.in_turn import Table
 from benchmarks.papers.stacks import Form, Stack, stack_batch, top_vertices
 from benchmarks.papers.weights import held_bytes, loaded_bytes
 from benchmarks.peers import __main__ as peers
-from benchmarks.peers.ours import Ours
 from tests.device_rows import Taken, watch_steps
 from tests.devices import gpu, shim
 from tests.paper_device import on_paper
-from tests.runs import Way
 from tests.shim_device import put_in_place
 from vertexrt import models
 from vertexrt.bench import ablation, breakdown
@@ -56,7 +53,7 @@ from vertexrt.bench.ablation import (
     missing,
     variants,
 )
-from vertexrt.bench.measure import BOUNDS, TRAINING, Counts, Stepper, compare, count
+from vertexrt.bench.measure import BOUNDS, TRAINING, Counts, Stepper, count
 from vertexrt.bench.record import Entry, Results, read
 from vertexrt.cli.main import main
 from vertexrt.engine.batched import Run
@@ -671,28 +668,6 @@ def test_both_train_alike_without_dropout(device: str, tmp_path: Path) -> None:
 
 
 # Benchmarks that print lines.
-
-
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=gpu)])
-def test_levels_repeat_with_the_same_bits(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if device == "cpu":
-        monkeypatch.setattr(stress, "KINDS", 1)
-    subject = stress.chains(Form("LSTM", 6))()
-    way = Way(device=device, engine="persistent", processors=2)
-    assert stress.stress(way.compile(subject.function), subject, 1) == 0
-
-
-def test_dynet_computes_what_the_reference_does() -> None:
-    pytest.importorskip("dynet", reason="DyNet is not installed (`pip install dynet38`)")
-    peer = import_module("benchmarks.peers.dynet_tree_lstm").DynetTreeLstm
-    _, batch = classified()
-    net = vrt.compile(models.TreeLSTM(2, 4, 5, 3), device="reference", dtype="float64")
-    ours = Ours(net, "logits")
-    drawn = {name: value.astype("float32") for name, value in ours.parameters().items()}
-    ours.set_parameters(drawn)
-    record = Results("peers", (), {})
-    compare(record, {"ours": ours, "dynet": peer(drawn)}, batch, "trees")
-    assert record.checks[0]["largest_difference"] > 0.0  # of another precision
 
 
 ONE = "--device cuda --hidden 8 --rounds 1"

@@ -18,7 +18,7 @@ import vertexrt as vrt
 from tests.agreement import Feature, holds, rows
 from tests.declared import Declared
 from tests.devices import SHIM_AND_GPU, shim
-from tests.fuzz.campaign import Settings, drawn, run_one
+from tests.fuzz.campaign import Settings, drawn, run_functions
 from tests.fuzz.function import source
 from tests.messages import refused
 from tests.runs import DRAWS, Way
@@ -49,7 +49,7 @@ def covering() -> list[int]:
 @pytest.mark.parametrize("part", range(PARTS))
 def test_functions_of_every_op(part: int, device: str) -> None:
     for seed in covering()[part::PARTS]:
-        findings = run_one(seed, Settings(device, per=1, most=5)).findings
+        findings = run_functions(seed, Settings(device, per=1, most=5)).findings
         assert not findings, f"seed {seed}: {findings[0].text}\n{findings[0].script}"
 
 

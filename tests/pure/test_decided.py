@@ -117,7 +117,7 @@ TOLD: dict[str, Callable[[], str]] = {
     "a GRU over two children": lambda: of_function("gru", Way()),
     "an LSTM along chains": lambda: kinds(FUNCTIONS["lstm-lm"][0](), with_pulls(CHAINS), Way()),
     "attention, without passes": lambda: of_function("attention", Way(passes=OFF)),
-    "several types": lambda: kinds(typed.UpDown(), typed.trees(), Way()),
+    "several types": lambda: kinds(typed.Translator(), typed.translations(), Way()),
     "what children publish": lambda: format_program(publish_products(Shared().trace())),
     "launches of 18": lambda: launches(18, 0),
     "launches of 1024": lambda: launches(1024, 0),
