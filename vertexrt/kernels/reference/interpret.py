@@ -282,7 +282,8 @@ class Interpreter:
         d = self.read(outer.d.place, at, own).reshape(rows, end - first)
         x = self.read(outer.x.place, at, np.arange(outer.each * outer.n))
         elements = np.arange(first * outer.n, end * outer.n)
-        value = d.T @ x.reshape(rows, outer.n)
+        # OpenBLAS adds up all rows of small results one by one, at least on AVX-512.
+        value = np.matmul(d.T, x.reshape(rows, outer.n), dtype=np.float64)
         self._add_gradient(outer.param, elements, value.reshape(-1))
 
     def _add_lookups(self, step: AddLookups, at: Points) -> None:
