@@ -22,7 +22,7 @@ from vertexrt.kernels.cuda.instruction import FIRST_OP
 from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.launch_text import write_launches
 from vertexrt.kernels.cuda.outside_path import OutsideStep, outside_path
-from vertexrt.kernels.cuda.products import few_rows_products, large_product, row_splits
+from vertexrt.kernels.cuda.products import few_rows_products, tiled_product
 from vertexrt.kernels.cuda.steps import Kernel
 from vertexrt.kernels.cuda.task_launches import lower_launches
 from vertexrt.lower.kernel import (
@@ -42,13 +42,12 @@ from vertexrt.lower.launches import (
     FewRowsProducts,
     FinishedRows,
     GroupLaunch,
-    LargeProduct,
     LaunchPlan,
     LibraryProduct,
     LookupSum,
-    OuterProduct,
     RowsGiven,
     RowSum,
+    TiledProduct,
 )
 from vertexrt.lower.verify import verify_launches
 from vertexrt.models import TreeLSTM
@@ -76,6 +75,11 @@ def plans(hidden: int, block: int = 0, vector: int = FLOATS) -> dict[Stage, list
 def steps(plan: LaunchPlan, kind: type[Any]) -> list[Any]:
     """Return the steps of one kind."""
     return [step for step in plan.steps if isinstance(step, kind)]
+
+
+def gradients(plan: LaunchPlan) -> list[TiledProduct]:
+    """Return the gradients of weights that a persistent kernel makes."""
+    return [step for step in steps(plan, TiledProduct) if isinstance(step.product, Outer)]
 
 
 def listed() -> LaunchPlan:
@@ -176,7 +180,7 @@ def test_in_a_persistent_kernel_a_warp_makes_a_column_of_the_fewest_rows() -> No
     first, *_ = steps(forward, FewRowsProducts)
     assert first.warp_columns == 1
     assert first.rows.high == LIMITS.warp_rows
-    assert steps(forward, LargeProduct)
+    assert steps(forward, TiledProduct)
     assert not any(steps(p, LibraryProduct) for x in plans(8, BLOCK).values() for p in x)
 
 
@@ -202,7 +206,7 @@ def test_products_whose_rows_are_no_whole_vectors_load_less_at_once() -> None:
 
 def test_short_results_of_odd_sizes_are_the_librarys_where_there_are_many() -> None:
     every = [p for x in plans(6).values() for p in x]
-    few = {s.product: s.rows for p in every for s in steps(p, LargeProduct) if s.is_short}
+    few = {s.product: s.rows for p in every for s in steps(p, TiledProduct) if s.is_short}
     assert {3, 6} <= {p.wide for p in few}
     many = {s.product: s.rows for p in every for s in steps(p, LibraryProduct)}
     for p, rows in few.items():
@@ -213,9 +217,9 @@ def test_short_results_of_odd_sizes_are_the_librarys_where_there_are_many() -> N
 
 def test_sums_over_rows_have_partial_sums_of_their_own() -> None:
     final = plans(8, BLOCK)[Stage.FINAL]
-    outer = [s for p in final for s in steps(p, OuterProduct)]
-    assert all(s.elements >= s.splits * s.product.m * s.product.n for s in outer)
-    assert len({s.partial for s in steps(final[1], OuterProduct)}) == 2
+    outer = [s for p in final for s in gradients(p)]
+    assert all(s.end.once - s.partial.once >= s.splits * s.product.m * s.product.n for s in outer)
+    assert len({s.partial for s in gradients(final[1])}) == 2
     sums = [s for p in final for s in steps(p, RowSum)]
     assert {s.elements for s in sums} == {LIMITS.chunks * 4 * 8}
     assert [s.width for p in final for s in steps(p, LookupSum)] == [FLOATS]
@@ -226,34 +230,28 @@ def test_rows_of_a_list_are_copied_once() -> None:
     for plan in (p for x in plans(8, BLOCK).values() for p in x):
         copies = [s.kernel.parts for s in steps(plan, GroupLaunch) if s.only_listed]
         assert len(copies) == len(set(copies))
-        packed = {s.product.x.packed for s in steps(plan, OuterProduct)}
+        packed = {s.product.x.packed for s in gradients(plan)}
         assert len(packed) <= len(copies) + 1
 
 
 def test_deep_products_of_many_rows_are_shared_out() -> None:
     """Where few tiles across would leave most of a device idle."""
     sizes = [(200, 10000), (650, 10000), (10000, 200), (2600, 1024), (8, 8192)]
-    splits = [row_splits(product(wide, deep).product) for wide, deep in sizes]
-    assert splits == [8, 4, 1, 1, 1]
-    wide = product(64, 4096).product
-    partial = ValuePlace(Memory.TEMPORARY, 0, 4 * 64, PlaceRows.LOCAL)
-    step = large_product(wide, None, BLOCK, FLOATS, partial)
-    plan = LaunchPlan((step,), False, (Temporary(0, 0, 0),), (4 * 64, 0, 0))
+    start = Temporary(0, 0, 0)
+    steps = [tiled_product(product(*s).product, None, start, BLOCK, FLOATS) for s in sizes]
+    assert [step.splits for step in steps] == [8, 4, 1, 1, 1]
+    step = tiled_product(product(64, 4096).product, None, start, BLOCK, FLOATS)
+    plan = LaunchPlan((step,), needs=(4 * 64, 0, 0))
     assert verify_launches(plan, LIMITS.counters) is plan
-    bad = replace(step, partial=replace(partial, size=64))
-    with pytest.raises(PlanError, match="splits leave 64 elements a row; 256"):
-        verify_launches(replace(plan, steps=(bad,)), LIMITS.counters)
+    with pytest.raises(PlanError, match="memory within"):
+        verify_launches(replace(plan, needs=(64, 0, 0)), LIMITS.counters)
 
 
 @pytest.mark.parametrize("block", [0, BLOCK])
-def test_each_step_is_printed_as_one_kernel_or_two(block: int) -> None:
+def test_each_step_is_printed_as_one_kernel(block: int) -> None:
     for plan in (p for x in plans(8, block).values() for p in x):
-        printed = write_launches(plan).steps
-        second = len(steps(plan, OuterProduct)) + len(steps(plan, RowSum))
-        second += sum(step.splits > 1 for step in steps(plan, LargeProduct))
-        assert len(printed) == len(plan.steps) + second
-        for step in printed:
-            assert isinstance(step, Kernel) != isinstance(step, LibraryProduct)
+        for step, printed in zip(plan.steps, write_launches(plan).steps, strict=True):
+            assert isinstance(printed, Kernel) != isinstance(step, LibraryProduct)
 
 
 def product(wide: int, deep: int, transposed: bool = False, number: int = 0) -> CopiedProduct:
