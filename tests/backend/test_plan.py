@@ -265,3 +265,23 @@ def test_a_step_keeps_pushes_of_chosen_vertices(device: str, engine: str, thread
         assert_near(loss.outputs["sum"], rows.sum(axis=1), "sum")
     with pytest.raises(UsageError, match="vertices has 18; 0 to 17, vertices of the batch"):
         net.step(graphs, vrt.SGD(0.1), outputs=["h"], vertices=[18])
+
+
+class Marked(Declared, state={"h": 3}, w=(2, 3)):
+    """A number of an edge, and an array of each vertex."""
+
+    def forward(self) -> None:
+        x, marks = self.pull("x", (3,)), vrt.embed(self.w, self.edge("mark"))
+        self.scatter(h=x + vrt.sum(self.gather_all().h + marks))
+        self.push("y", 1.0 * x)
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_numbers_of_no_edges_leave_other_arrays_alone(device: str) -> None:
+    """They took the place of the last real pull, which then was read beyond its end."""
+    x = np.arange(3.0)[None]
+    graph = vrt.InputGraph.from_children([[]], {"x": x}, {"mark": np.zeros(0)})
+    given = vrt.GraphBatch.from_graphs([graph])
+    plan = vrt.compile(Marked(), device=device, dtype="float64").plan(given)
+    assert_near(plan(tables_of(given))["y"], x)
+    assert_near(plan({"x": 2 * x, "mark": np.zeros(0)})["y"], 2 * x)

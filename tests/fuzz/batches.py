@@ -423,6 +423,8 @@ def _graph(
 def gradient_rows(batch: BatchSpec, built: vrt.GraphBatch, name: str, d: Any) -> Any:
     """Return the gradient of a pull in the order of slots: a graph of types has its own."""
     pull = {**built.pulls, **built.edge_pulls}[name]
+    if batch.forms[name].shared and not len(pull.table):  # `from_types` leaves out what none reads
+        return np.zeros_like(batch.rows(name).table)
     if batch.forms[name].shared or not isinstance(pull, vrt.Rows):
         return d
     return d[pull.index] if len(pull.index) else np.zeros((0, *batch.forms[name].form.shape))

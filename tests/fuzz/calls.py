@@ -655,8 +655,8 @@ class Player:
         """Give groups while it trains: some thaw, some have rates of their own."""
         side, rng = self.side, np.random.default_rng(seed)
         now = side.rule.rate(side.steps, side.metrics)
-        if side.rule.schedule is None and now == 0.0:
-            return  # rates of groups keep their ratio to it
+        if not self.expected.trained or (side.rule.schedule is None and now == 0.0):
+            return  # there is nothing to group; rates of groups keep their ratio to it
         groups = draw_groups(rng, self.expected.trained) if rng.random() < 0.6 else {}
         side.optimizer.groups = {name: dict(own) for name, own in groups.items()}
         side.rule = replace(side.rule, groups=groups)

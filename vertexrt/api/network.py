@@ -819,7 +819,8 @@ class Plan:
                 if type(table) is not DeviceRows:
                     table = np.ascontiguousarray(table, self._dtype).reshape(-1)
                 for k in places:
-                    floats[k - self._integers] = table
+                    if k >= self._integers:  # a whole number of no edges is planned as real [0]
+                        floats[k - self._integers] = table
         reader, indices = self._reader, []
         for run, sources in zip(self._runs, self._sources, strict=True) if numbers else ():
             now, fits, count = run.inputs.index, True, run.share.batch.num_vertices
