@@ -6,6 +6,7 @@ The judge of values is the oracle.
 from __future__ import annotations
 
 import gc
+import re
 from typing import Any
 
 import numpy as np
@@ -284,4 +285,8 @@ def test_numbers_of_no_edges_leave_other_arrays_alone(device: str) -> None:
     given = vrt.GraphBatch.from_graphs([graph])
     plan = vrt.compile(Marked(), device=device, dtype="float64").plan(given)
     assert_near(plan(tables_of(given))["y"], x)
-    assert_near(plan({"x": 2 * x, "mark": np.zeros(0)})["y"], 2 * x)
+    for kind in (float, int):
+        assert_near(plan({"x": 2 * x, "mark": np.zeros(0, kind)})["y"], 2 * x)
+    text = "[plan] edge pull 'mark' has [1]; expected [0, ...], one row an edge; correct the array."
+    with pytest.raises(PullError, match=re.escape(text)):
+        plan({"mark": np.zeros(1, int)})

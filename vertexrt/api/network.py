@@ -732,17 +732,21 @@ class Plan:
         of_vertices, of_edges = batch.pulls, batch.edge_pulls
         both = (*of_vertices.items(), *of_edges.items())
         self._tables = {name: parts_of_pull(value)[0] for name, value in both}  # as planned
+        self._floats = runs[0].inputs.floats
+        self._integers = len(runs[0].inputs.ints)
+        self._read: dict[str, list[int]] = {}  # places in `Reader.pulls` of what may be given
+        for k, pull in enumerate(self._reader.pulls):
+            given = of_edges if pull.of_edges else of_vertices
+            if self._reader.is_used[k] and pull.source in given:
+                self._read.setdefault(pull.source, []).append(k)
+                if k < self._integers and not self._tables[pull.source].size:
+                    self._tables[pull.source] = np.zeros(0, INT32)  # arrays of none have no dtype
         # Of whole numbers, which are copied, and one of none.
         self._rooms: dict[str, Array] = {
             name: np.append(table, INT32.type(-1))
             for name, table in self._tables.items()
             if table.dtype.kind == "i"
         }
-        self._read: dict[str, list[int]] = {}  # places in `Reader.pulls` of what may be given
-        for k, pull in enumerate(self._reader.pulls):
-            given = of_edges if pull.of_edges else of_vertices
-            if self._reader.is_used[k] and pull.source in given:
-                self._read.setdefault(pull.source, []).append(k)
         # Which row each column of the index of a run has is found by reading their numbers.
         rows = {name: np.arange(len(room) - 1, dtype=INT32) for name, room in self._rooms.items()}
         reader = replace(self._reader, bounds=np.full_like(self._reader.bounds, -1))
@@ -754,8 +758,6 @@ class Plan:
                 own = take_unread(numbered, source_of(run.share.batch)[1])
             read = read_inputs(reader, own, self._dtype, False, run.inputs.structure)
             self._sources.append(read.index)
-        self._floats = runs[0].inputs.floats
-        self._integers = len(runs[0].inputs.ints)
         self._given: tuple[str, ...] = ()  # by the last request
         self.pulls: dict[str, tuple[int, ...]] = {
             name: tuple(self._tables[name].shape) for name in self._read
@@ -819,8 +821,7 @@ class Plan:
                 if type(table) is not DeviceRows:
                     table = np.ascontiguousarray(table, self._dtype).reshape(-1)
                 for k in places:
-                    if k >= self._integers:  # a whole number of no edges is planned as real [0]
-                        floats[k - self._integers] = table
+                    floats[k - self._integers] = table
         reader, indices = self._reader, []
         for run, sources in zip(self._runs, self._sources, strict=True) if numbers else ():
             now, fits, count = run.inputs.index, True, run.share.batch.num_vertices
@@ -879,6 +880,8 @@ class Plan:
             table = self._checked(name, given)
         indexed = isinstance(table, Rows)
         has = held_table(table) if indexed else table
+        if not indexed and has.shape == planned.shape == (0,):
+            return planned  # whose dtype nobody has said
         same = has.dtype == dtype or (not lent and has.dtype.kind == dtype.kind)
         if indexed or not same or has.shape != planned.shape:
             raise PullError.at(
