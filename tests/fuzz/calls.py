@@ -206,7 +206,7 @@ class Player:
             found = outcome_of(error, number)
             told = isinstance(error, Difference)
             return replace(found, kind=f"{calls[number][0]}: {found.kind}") if told else found
-        return Outcome("unclear" if unclear == len(calls) else "right")
+        return Outcome("unclear" if 2 * unclear > len(calls) else "right")
 
     def reset(self, rule: Rule) -> None:
         """Give all networks the parameters that they began with; nothing else is left."""
