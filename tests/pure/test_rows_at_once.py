@@ -81,7 +81,7 @@ def test_groups_that_may_be_clusters_leave_the_room_to_their_rings() -> None:
 def test_partial_sums_take_no_more_than_weights_leave() -> None:
     tasks = lowered(LARGE)
     for shared_bytes in (32 << 10, 64 << 10, 227 << 10):
-        placed = place_path(tasks, Budget(LARGE, 4, shared_bytes, 0))
+        placed = place_path(tasks, Budget(LARGE, 4, shared_bytes, 0), {})
         assert not isinstance(placed, Misfit)
         for phase, side in zip(placed.phases, placed.sides, strict=True):
             mine = [*tasks_of(placed.tasks, phase).values()]

@@ -93,6 +93,8 @@ class Passes:
         gradients: persistent engine on a GPU: the gradients of these weights are summed up on chip
             while the backward side of the path runs, as far as there is room; else they are
             products over all rows after the path.
+        cells: persistent engine on a GPU: phases of the path run as cells, where the machine has a
+            form for them (`kernels/cuda/cell_cut.py`).
     """
 
     specialise: bool = True
@@ -111,6 +113,7 @@ class Passes:
     streams: int = 1
     products: str = FIXED
     gradients: bool = GRADIENTS_ON_CHIP
+    cells: bool = False
 
 
 def layered(program: Program, passes: Passes, policy: str) -> Program:

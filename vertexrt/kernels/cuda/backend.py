@@ -86,5 +86,7 @@ class CudaBackend:
         rules = () if rule is None else (rule,)
         streams = processors == self.streamed
         passes = self.passes
-        asked = KernelOptions(wanted, passes.hold, passes.gradients, passes.cuts, streams, rules)
+        asked = KernelOptions(
+            wanted, passes.hold, passes.gradients, passes.cuts, streams, rules, passes.cells
+        )
         return PersistentExecutable(tasks, binding, self.device, self.dtype, asked, kinds)

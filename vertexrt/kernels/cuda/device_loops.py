@@ -43,6 +43,7 @@ FACTS = Facts(
     TABLE,
     TABLE,
 )
+CELLS = LONGS, LONGS, LONGS, LONGS, TABLE
 SHAPE = Shape(LONGS, LONGS, LONGS, LONGS, FLAGS, FLAGS, TABLE)
 VERTICES = VertexFacts(
     LONGS, LONGS, TABLE, 0, LONGS, LONGS, LONGS, LONGS, LONGS, LONGS, LONGS, LONGS
@@ -62,7 +63,7 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     compile_ahead(
         write_all,
         tuple(LaidOut(TABLE, PULLS, INTS, INTS, TABLE, INTS, INTS)),
-        tuple(OfKernel(FLAGS, LONGS, LONGS, FACTS, SHAPE)),
+        tuple(OfKernel(FLAGS, LONGS, LONGS, FACTS, SHAPE, CELLS, LONGS)),
         tuple(Chosen(1, 1, 1, 1, False, False, 0, 0)),
         UNKNOWN,
     )
@@ -73,7 +74,7 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     compile_ahead(is_within, PULLS, LONGS, TABLE)
     batch = Arrays(INTS, INTS, TABLE, INTS, INTS, reals, PULLS, LONGS)
     run = Places(0, 0, 0, 0, 0, 0, 1.0, 0, 0, 0)
-    lists = (INTS,) * 3, TABLE, (INTS,) * 4
+    lists = (INTS,) * 3, TABLE, (INTS,) * 6
     facts = FLAGS, LONGS, 0, (0, 0)
     compile_ahead(pack, BYTES, 0, facts, tuple(batch), tuple(run), lists)
 

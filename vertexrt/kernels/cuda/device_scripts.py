@@ -8,6 +8,7 @@ import numpy as np
 
 from vertexrt.engine.batched import Run
 from vertexrt.errors import NoKernelError
+from vertexrt.kernels.cuda.cell_script import CellBatch, CellFacts, write_cells
 from vertexrt.kernels.cuda.gpu_script import (
     NO_RING,
     RING_ALONE,
@@ -23,8 +24,10 @@ from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, Wri
 from vertexrt.kernels.cuda.script_rounds import Facts, Launched
 from vertexrt.native.compiled import compiled
 from vertexrt.scheduler.rows import (
+    ABOVE_EDGE,
     CHILD_ROW,
     EDGE_PTR,
+    EDGE_ROW,
     EVERY_PTR,
     ORDER,
     PARENT_EDGE,
@@ -65,6 +68,7 @@ class OfKernel(NamedTuple):
     Attributes:
         gradients, lookups_ptr, lookups: of `PersistentExecutable`.
         facts: of its scripts; shape: of the task programs.
+        cells, assembled: of `PersistentExecutable`.
     """
 
     gradients: Array
@@ -72,6 +76,8 @@ class OfKernel(NamedTuple):
     lookups: Array
     facts: Facts
     shape: Shape
+    cells: tuple[Array, Array, Array, Array, Array]
+    assembled: Array
 
 
 class Chosen(NamedTuple):
@@ -100,6 +106,7 @@ class GroupPaths(NamedTuple):
         known: whether they are; else the rest is empty.
         lengths, temporary: of `GroupScripts`.
         script, child_slot: of `write_paths`.
+        cells, cell_sections, fits: of `write_cells`.
     """
 
     known: bool
@@ -107,9 +114,15 @@ class GroupPaths(NamedTuple):
     temporary: int
     script: Array
     child_slot: Array
+    cells: Array
+    cell_sections: Array
+    fits: bool
 
 
-NOTHING = np.empty((0, 0), np.int64), 0, np.empty((0, COLUMNS), np.int32), np.empty(0, np.int32)
+NOTHING = (
+    *(np.empty((0, 0), np.int64), 0, np.empty((0, COLUMNS), np.int32), np.empty(0, np.int32)),
+    *(np.empty((0, 4), np.int32), np.empty((0, 0, 2), np.int32), True),
+)
 UNKNOWN = tuple(GroupPaths(False, *NOTHING))
 
 
@@ -122,7 +135,7 @@ def _paths_of(scheduled: LaidOut, known: OfKernel, chosen: Chosen) -> tuple[Any,
     size = GroupSize(chosen.processors, chosen.tile)
     batch = Batch(table, edge_ptr, every_ptr, child_row)
     found = assemble_groups(
-        known.shape, batch, facts.sides, len(facts.rings), groups, size, COLUMNS
+        known.shape, batch, known.assembled, len(facts.rings), groups, size, COLUMNS
     )
     between = EdgesBetween(
         edge_ptr, part_of(indices, extents, PARENT_PTR), part_of(indices, extents, PARENT_EDGE),
@@ -131,7 +144,11 @@ def _paths_of(scheduled: LaidOut, known: OfKernel, chosen: Chosen) -> tuple[Any,
     script, child_slot = write_paths(
         table, facts, found.script, found.lengths, between, chosen.ring
     )
-    return True, found.lengths, found.temporary, script, child_slot
+    above = part_of(indices, extents, ABOVE_EDGE)
+    parents = between.parent_ptr, part_of(indices, extents, EDGE_ROW), between.parent_edge
+    edges = CellBatch(table, edge_ptr, child_row, *parents, above)
+    words, sections, fits = write_cells(CellFacts(*known.cells), edges, groups)
+    return True, found.lengths, found.temporary, script, child_slot, words, sections, fits
 
 
 @compiled
@@ -174,14 +191,31 @@ def write_launch(
 ) -> tuple[PersistentExecutable, Paths, WrittenScripts]:
     """Write the scripts of the one launch that stands for launches of a minibatch's table.
 
-    Groups of processors share the graphs of a batch.
+    Groups of processors share the graphs of a batch. Where the batch does not fit the cells of the
+    kernel, the one without cells runs it.
 
     Args:
         table: the launches.
         clips, updates: whether they end with a norm, and with an update.
     """
+    executable = cast("PersistentExecutable", run.ready.processors)
+    paths, written = _write(run, table, persistent_launch, executable, clips, updates)
+    if not paths.fits:
+        executable = executable.without_cells
+        paths, written = _write(run, table, persistent_launch, executable, clips, updates)
+    return executable, paths, written
+
+
+def _write(
+    run: Run,
+    table: Array,
+    persistent_launch: PersistentLaunch,
+    executable: PersistentExecutable,
+    clips: bool,
+    updates: bool,
+) -> tuple[Paths, WrittenScripts]:
+    """Write the scripts of a launch of a kernel."""
     ready, batch = run.ready, run.share.batch
-    executable = cast("PersistentExecutable", ready.processors)
     assert ready.shape is not None, f"{run.configuration} has no scripts"
     graphs = batch.num_graphs
     groups = executable.most_groups(graphs)
@@ -216,6 +250,8 @@ def write_launch(
             executable.lookups,
             executable.facts,
             ready.shape,
+            tuple(executable.cells),
+            executable.assembled,
         ),
         (*chosen, clips, updates, 0 if persistent_launch.watched else executable.wide, idle),
         layout.scripts.get(key, UNKNOWN),
@@ -223,5 +259,14 @@ def write_launch(
     if layout.came_again:
         layout.scripts.setdefault(key, found)
     of_groups = GroupPaths(*found)
-    paths = Paths(of_groups.lengths, of_groups.temporary, clustered, ring != NO_RING)
-    return executable, paths, WrittenScripts(*written)
+    paths = Paths(
+        executable,
+        of_groups.lengths,
+        of_groups.temporary,
+        clustered,
+        ring != NO_RING,
+        of_groups.cells,
+        of_groups.cell_sections,
+        bool(of_groups.fits),
+    )
+    return paths, WrittenScripts(*written)

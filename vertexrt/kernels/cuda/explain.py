@@ -31,6 +31,7 @@ from vertexrt.kernels.cuda.instruction import (
 )
 from vertexrt.kernels.cuda.persistent_launch import Paths, WrittenScripts, flagged_words
 from vertexrt.kernels.cuda.repeats import PARTS
+from vertexrt.kernels.cuda.verify_cells import Level, Moved, decode_cells
 from vertexrt.kernels.cuda.weight_layout import THREADS
 from vertexrt.kernels.cuda.weights import Budget, ResidentWeight, SideWeights
 from vertexrt.script.isa import (
@@ -95,6 +96,9 @@ def explain_launch(launch: Launch) -> str:
     for name, task, side in zip(names, tasks, executable.sides.tolist(), strict=True):
         if side >= 0:
             lines += ["  " + line for line in segments_of(name, task)]
+    if executable.writer.cells:
+        lines += ["", "Phases that run as cells: see docs/device.md"]
+        lines += ["  " + line for line in _cells(executable, path)]
     lines += ["", "Script of all processors"]
     lines += ["  " + line for line in _common(executable, written)]
     scripts, segment_ptr = written.script[written.common :], executable.writer.segment_ptr()
@@ -122,6 +126,28 @@ def _groups(executable: PersistentExecutable, path: Paths, blocks: int) -> list[
     if words := flagged_words(executable, path):
         lines.append(f"elements of repeated levels are sent with flags, in {8 * words:,} bytes")
     lines.append(f"rows of a tile: {executable.tile} at most")
+    return lines
+
+
+def _cells(executable: PersistentExecutable, path: Paths) -> list[str]:
+    """Say which phases run as cells, and what the script of the first group is."""
+    lines, words = [], path.cells.reshape(-1, 4)
+    for number, (side, (states, edges)) in executable.writer.cells.items():
+        phase = executable.writer.phases[number]
+        word = _of_layer(SIDE_WORD[PATH.index(phase.stage)], phase)
+        places = f"{edges} places for edges" if side.back else f"{states} places for rows"
+        kinds = number_of(len(side.cells), "cell")
+        lines.append(f"{word}: {kinds}, up to {side.rows} rows a level, {places}")
+        begin, first = path.cell_sections[number, 0].tolist()
+        masks = {c: cell.mask for c, cell in enumerate(side.cells)}
+        script = list(decode_cells(words[begin:], first, side.back, masks))
+        levels = [x for x in script if isinstance(x, Level)]
+        rows = sum(len(x.rows) for x in levels)
+        taken = sum(len(x.pairs) for x in script if isinstance(x, Moved))
+        lines.append(
+            f"  group 0: {number_of(rows, 'row')} in {number_of(len(levels), 'level')}, "
+            f"{taken} taken from memory"
+        )
     return lines
 
 

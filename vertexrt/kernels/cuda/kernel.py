@@ -18,6 +18,8 @@ from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask, Split
 from vertexrt.ir.program import Stage
 from vertexrt.ir.updates import UpdateRule
+from vertexrt.kernels.cuda.cell_script import CellFacts
+from vertexrt.kernels.cuda.cell_text import share_cells
 from vertexrt.kernels.cuda.compile import ONE_BLOCK
 from vertexrt.kernels.cuda.driver import encode, encode_products
 from vertexrt.kernels.cuda.executable import kernel_name, word_names
@@ -95,7 +97,7 @@ class KernelWriter:
         self.itemsize = budget.itemsize
         self.splits_edges = binding.splits_edges
         self.numbers = {name: k for k, name in enumerate(word_names(binding))}
-        self.tasks = tasks
+        self.tasks, self.cells = tasks, placed.cells
         self.path, self.phases, self.sides = placed.tasks, placed.phases, [*placed.sides]
         self.of_sides = [*map(partial(tasks_of, self.path), self.phases)]
         self.texts = write_path(self.path)
@@ -142,7 +144,7 @@ class KernelWriter:
 
     def _ring(self, side: int) -> RingSize:
         """Return the ring of a side: it uses the shared memory that temporaries leave free."""
-        if self.processors > MOST_OF_A_CLUSTER:
+        if self.processors > MOST_OF_A_CLUSTER or side in self.cells:
             return RingSize()
         segments = [x for _, x in self.segments(side)]
         entries = [e for x in segments for e in (*x.ring.puts, *x.ring.gathers)]
@@ -157,6 +159,8 @@ class KernelWriter:
         It takes the shared memory that temporaries leave free.
         """
         levels = self.repeated[side].values()
+        if side in self.cells:
+            return RingSize()
         if self.processors <= MOST_OF_A_CLUSTER or not can_send_flagged(levels, self.itemsize):
             return RingSize()
         (step,) = {e.step for x in levels for e in x.parts[0].ring.gathers}
@@ -191,7 +195,7 @@ class KernelWriter:
 
     def _repeated(self, side: int) -> dict[int, RepeatedSegment]:
         """Return the levels of a side that instructions may repeat, by number of a segment."""
-        if side == self.summing and self.sums.words:
+        if side in self.cells or (side == self.summing and self.sums.words):
             return {}  # sums are added to after each tile
         first = self.segment_ptr()
         found = [(x, first[p]) for p, x in self.of_sides[side].items()]
@@ -237,6 +241,8 @@ class KernelWriter:
         for texts in self.texts.values():
             for text in texts:
                 found |= {*text.words, *(h.word for h in text.segment.held)} - {OF_RING}
+        for cells, _ in self.cells.values():
+            found |= cells.words
         return found
 
     def indices(self, side: int) -> set[str]:
@@ -264,7 +270,8 @@ class KernelWriter:
             ring: a ring takes shared memory, too.
         """
         for rows in range(MOST_ROWS, TILE_ROWS, -TILE_ROWS):
-            if all(self.used(s, rows) <= self.room(s, ring) for s in range(len(self.phases))):
+            others = (s for s in range(len(self.phases)) if s not in self.cells)
+            if all(self.used(s, rows) <= self.room(s, ring) for s in others):
                 return rows
         return TILE_ROWS
 
@@ -317,15 +324,38 @@ class KernelWriter:
                 lines += ["", step.body.replace("VRT_KERNEL(NAME", f"VRT_STEP({name}", 1)]
             names[self._key(step)] = name
         lines.append(f"typedef Job<{len(self.numbers)}> Work;")
-        sides = share_sides({k: write_side(self._side(k)) for k in range(len(self.phases))})
+        others = (k for k in range(len(self.phases)) if k not in self.cells)
+        sides = share_sides({k: write_side(self._side(k)) for k in others})
+        placed = {k: (cells, self.sides[k], n) for k, (cells, n) in self.cells.items()}
+        sides += share_cells(placed, self.numbers)
         for side in sides:
             lines += ["", *side.lines]
         lines += ["", *self._outside_path(names), "", *kernel_loop(sides)]
         return "\n".join(lines) + "\n"
 
+    def cell_facts(self) -> CellFacts:
+        """Return what `cell_script.write_cells` knows."""
+        facts, count = np.zeros((len(self.phases), 7), np.int64), len(self.tasks)
+        side_of, cell_of = np.full(count, -1, np.int64), np.zeros(count, np.int64)
+        slots_of, chip_of = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        for number, (side, places) in self.cells.items():
+            facts[number] = 1, side.back, *places, side.rows, side.layer, side.above
+            for c, cell in enumerate(side.cells):
+                side_of[cell.task], cell_of[cell.task] = number, c
+                slots_of[cell.task], chip_of[cell.task] = cell.slots, cell.mask
+        return CellFacts(side_of, cell_of, slots_of, chip_of, facts)
+
+    @property
+    def cell_room(self) -> int:
+        """The words in which processors of a large group send a level, of each of two rooms."""
+        if self.processors <= MOST_OF_A_CLUSTER:
+            return 0
+        rooms = (side.room for side, _ in self.cells.values())
+        return max(rooms, default=0) * self.itemsize // 4
+
     def _switches(self) -> list[str]:
         """Say what holds of the indices of tiles, and what the kernel has code for."""
-        overlaps = may_overlap(self.processors, self.phases)
+        overlaps = may_overlap(self.processors, self.phases) and not self.cells
         switches = {
             "TILES_FIT": self.tiles_fit(),
             "SPLITS_EDGES": self.splits_edges,

@@ -26,8 +26,10 @@ from vertexrt.kernels.cuda.kernel import KernelWriter
 from vertexrt.kernels.cuda.overlap import may_overlap
 from vertexrt.kernels.cuda.path import is_outside_path, lower_path
 from vertexrt.kernels.cuda.placed_path import (
+    CellSides,
     LoweredPath,
     PlacedPath,
+    cut_path,
     needs_registers,
     place_path,
 )
@@ -66,7 +68,7 @@ GROUPS = (8, 16, 32, 64, 128)  # sizes to try, where none is given
 ORDER_NAMES = (  # of processor.cuh, in front of `Store` and `Finish`
     *("script", "sections", "counters", "flagged", "record", "groups", "patience", "spill"),
     *("spill_bytes", "stamps", "most_stamps", "shared_bytes", "begin", "end", "members"),
-    *("child_slot", "gave_up"),
+    *("child_slot", "gave_up", "cells", "cell_sections"),
 )
 ORDERS = Struct(f"{len(ORDER_NAMES)}q")
 BESIDE_WORDS = ORDERS.size + STORE.size + FINISH.size  # bytes of the arguments of a kernel
@@ -83,6 +85,7 @@ class KernelOptions(NamedTuple):
         streams: weights that fit in no group on chip are read from memory, else it is refused: a
             size was asked for, or any that holds them.
         rules: of the update: one, or none.
+        cells: see `Passes`.
     """
 
     processors: int | None
@@ -91,6 +94,7 @@ class KernelOptions(NamedTuple):
     cuts: bool
     streams: bool
     rules: tuple[UpdateRule, ...]
+    cells: bool = False
 
 
 class Size(NamedTuple):
@@ -156,7 +160,7 @@ def load_smallest(
     refused: dict[Size, str] = {}  # why
     writers = (
         KernelWriter(tasks, binding, kinds, placed, device.precision, asked.rules)
-        for placed in _placed(tasks, binding, budgets, device.processors, refused)
+        for placed in _placed(tasks, binding, budgets, device.processors, refused, asked.cells)
     )
     in_order = _Candidates(_different(writers))
     for size, mine in itertools.groupby(in_order, lambda each: Size.of(each.writer.budget)):
@@ -264,6 +268,7 @@ def _placed(
     budgets: Sequence[Budget],
     most: int,
     refused: dict[Size, str],
+    cells: bool,
 ) -> Iterator[PlacedPath]:
     """Yield the path, lowered once a size, for each budget in which its weights fit.
 
@@ -273,9 +278,12 @@ def _placed(
     """
     for size, mine in itertools.groupby(budgets, lambda budget: budget.processors):
         path: LoweredPath = {}
+        found: CellSides = {}
         for budget in mine:
-            path = path or lower_path(tasks, binding, 16 // budget.itemsize, size)
-            placed = place_path(path, budget)
+            if not path:
+                path = lower_path(tasks, binding, 16 // budget.itemsize, size)
+                found = cut_path(tasks, path, binding, size) if cells else {}
+            placed = place_path(path, budget, found)
             if isinstance(placed, Misfit):
                 refused.setdefault(Size.of(budget), placed.text(most))
             else:
@@ -308,6 +316,7 @@ class PersistentExecutable(Uploads):
         sides: [programs] on which side of the path groups run each, -1 for none.
         facts: what `gpu_script.write_scripts` knows of the programs.
         gradients: [gradients] whether the groups sum it up, or a part of it.
+        cells: of the sides that run cells; assembled: `sides` without these.
         wide: processors of a device where launches are cut, 0 elsewhere; see `cuts`.
         function: the kernel; writer: what wrote its source.
     """
@@ -322,6 +331,10 @@ class PersistentExecutable(Uploads):
         kinds: npt.NDArray[np.int64],
     ) -> None:
         writer, self.function = load_smallest(tasks, binding, device, dtype, asked, kinds)
+        other = asked._replace(cells=False)
+        self._load_other = partial(
+            PersistentExecutable, tasks, binding, device, dtype, other, kinds
+        )
         super().__init__([t.task for t in tasks], writer.launches, binding)
         self.writer = writer
         self._load_apart = partial(load_apart, writer.launches, device=device, dtype=dtype)
@@ -331,7 +344,7 @@ class PersistentExecutable(Uploads):
         self.clusters = device.clusters(self.function, self.processors, device.shared_bytes)
         self.groups = device.processors // self.processors
         self.wide = _cut(device, dtype, asked)
-        self.may_overlap = may_overlap(self.processors, writer.phases)
+        self.may_overlap = may_overlap(self.processors, writer.phases) and not writer.cells
         self.tile = writer.tile_rows(False)
         self.tile_beside_ring = writer.tile_rows(True)
         self.want([self.numbers[word] for word in writer.words()])
@@ -353,8 +366,15 @@ class PersistentExecutable(Uploads):
             np.array(self.scratch, np.int64).reshape(-1, 3),
             *writer.ring_facts(),
         )
+        self.cells = writer.cell_facts()
+        self.assembled = np.where(self.cells.side_of >= 0, -1, self.sides)
         self.gradients = np.zeros(len(binding.params), np.bool_)
         self.gradients[writer.sums.gradients] = True
+
+    @cached_property
+    def without_cells(self) -> PersistentExecutable:
+        """Load the kernel for batches that do not fit the cells of this one, when there is one."""
+        return self._load_other()
 
     @cached_property
     def apart(self) -> ApartSteps:
@@ -362,8 +382,12 @@ class PersistentExecutable(Uploads):
         return self._load_apart(self.facts.products, self.numbers)
 
     def clustered(self, graphs: int) -> bool:
-        """Tell whether groups are clusters, which meet faster, but leave some processors out."""
-        return self.clusters > 0 and graphs <= GRAPHS_A_CLUSTER * self.clusters
+        """Tell whether groups are clusters, which meet faster, but leave some processors out.
+
+        Cells of groups of that size are for clusters alone.
+        """
+        few = graphs <= GRAPHS_A_CLUSTER * self.clusters
+        return self.clusters > 0 and (few or bool(self.writer.cells))
 
     def has_ring(self, graphs: int) -> bool:
         """Tell whether processors of a group hand each other rows in shared memory."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -53,16 +53,22 @@ class Paths:
     """The scripts of the groups of a launch, see `script.assemble.assemble_groups`.
 
     Attributes:
+        executable: the kernel.
         lengths: [sides, groups] instructions of each.
         temporary: elements of temporaries that a processor needs.
         clustered: the groups are clusters.
         ring: their processors hand each other rows in shared memory.
+        cells, cell_sections, fits: of `cell_script.write_cells`.
     """
 
+    executable: PersistentExecutable
     lengths: Int64
     temporary: int
     clustered: bool
     ring: bool
+    cells: npt.NDArray[np.int32]
+    cell_sections: npt.NDArray[np.int32]
+    fits: bool
 
 
 def flagged_words(executable: PersistentExecutable, path: Paths) -> int:
@@ -71,7 +77,9 @@ def flagged_words(executable: PersistentExecutable, path: Paths) -> int:
     None where several groups would wait for them: a training step of an LSTM of 512 in four groups
     took 588 us on an H200, and 417 with barriers.
     """
-    return executable.writer.flagged_words if path.lengths.shape[1] == 1 else 0
+    groups: int = path.lengths.shape[1]
+    of_rings = executable.writer.flagged_words if groups == 1 else 0
+    return max(of_rings, 2 * groups * executable.writer.cell_room)
 
 
 @dataclass(slots=True)
@@ -177,9 +185,15 @@ class PersistentLaunch:
         """Upload a minibatch and its scripts; return what launches the persistent kernel."""
         session, device = self.session, self.session.device
         size, (path, written) = session.dtype.itemsize, scripts
-        executable = cast("PersistentExecutable", run.ready.processors)
+        executable = path.executable
         stamps = self._take_stamps(written) if self.watched else 0
-        more = (written.script.reshape(-1), written.sections.reshape(-1), written.child_slot)
+        more = (
+            written.script.reshape(-1),
+            written.sections.reshape(-1),
+            written.child_slot,
+            path.cells.reshape(-1),
+            path.cell_sections.reshape(-1),
+        )
         lists = written.lookups, more
         slot, words, addresses = session.stage(executable, run, part, lists, ending)
         if ending is not None:
@@ -208,6 +222,7 @@ class PersistentLaunch:
             executable.processors if path.clustered else 0,
             int(addresses[4]) if len(written.child_slot) else 0,
             session.gave_up_at,
+            *addresses[5:7].tolist(),
         )
         inside, end, weight = NO_ENDING, list[bytes](), int(words[WEIGHT])
         if ending is not None and ending.apart:

@@ -15,6 +15,7 @@ from vertexrt.kernels.cuda.instruction import FIRST_PARENT, PARENTS
 from vertexrt.kernels.cuda.kernel import MOST_ROWS, TILE_EDGES
 from vertexrt.kernels.cuda.persistent_launch import Paths, WrittenScripts
 from vertexrt.kernels.cuda.thread_text import ROW_PAD
+from vertexrt.kernels.cuda.verify_cells import verify_cells
 from vertexrt.kernels.cuda.verify_overlap import verify_overlap
 from vertexrt.kernels.cuda.verify_repeats import expanded, verify_repeats
 from vertexrt.kernels.cuda.verify_ring import verify_ring
@@ -58,7 +59,7 @@ def verify_launch(
         paths,
         shape,
         Batch(table, s.edge_ptr, s.every_ptr, s.child_row),
-        executable.sides,
+        executable.assembled,
         Groups(s.order, run.share.batch.graph_ptr, lengths.shape[1]),
         executable.processors,
         names,
@@ -69,6 +70,7 @@ def verify_launch(
     verify_ring(executable, written, s.child_row)
     verify_rounds(run, table, executable, written)
     verify_overlap(written)
+    verify_cells(table, s, run.share.batch.graph_ptr, executable, path)
 
 
 def _lengths(written: WrittenScripts, lengths: Array) -> None:

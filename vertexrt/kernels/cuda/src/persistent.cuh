@@ -16,5 +16,6 @@
 #include "resident_matmul.cuh"
 #include "many_rows_matmul.cuh"
 #include "script_loop.cuh"
+#include "cell.cuh"
 #include "staged_update.cuh"
 #include "weight_gradients.cuh"

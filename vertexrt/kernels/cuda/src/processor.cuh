@@ -74,6 +74,7 @@ struct Record {
 };
 enum { FINE, GRID_WAIT, GROUP_WAIT };
 
+struct ScriptWord;                       // see cell.cuh
 typedef unsigned long long FlaggedWord;  // see flagged.cuh: the element is in the lower half
 
 // The arguments of the kernel; `Job<WORDS>` adds the words.
@@ -92,6 +93,8 @@ struct Orders {
     long long members;            // of a group that is a cluster, 0 where groups are none
     const int* child_slot;        // [edges] see ring.cuh; null where there is no ring
     volatile long long* gave_up;  // of the host: 1 once a wait has run out
+    const ScriptWord* cells;      // the scripts of cells of all groups
+    const int* cell_sections;     // [sides, groups, 2] where each begins, and how long its piece is
     Store store;
     Finish finish;
 };

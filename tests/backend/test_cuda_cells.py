@@ -1,0 +1,145 @@
+"""Cells on the path of the persistent engine against `reference`, on the CPU in place of a GPU."""
+
+from __future__ import annotations
+
+import functools
+from typing import cast
+
+import numpy as np
+import pytest
+
+import vertexrt as vrt
+from tests.devices import shim
+from tests.functions import FUNCTIONS
+from tests.launches import launch_of
+from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate, train
+from tests.shim_device import ShimDevice
+from tests.strategies import CLASSES, WORDS, with_pulls
+from vertexrt.api.network import Network
+from vertexrt.engine.variant import Passes
+from vertexrt.errors import PlanError
+from vertexrt.graph import GraphBatch
+from vertexrt.kernels.cuda import cell_text
+from vertexrt.kernels.cuda.cell_script import LEVEL
+from vertexrt.kernels.cuda.compile_for_gpu import compile_on
+from vertexrt.kernels.cuda.persistent import PersistentExecutable
+from vertexrt.kernels.cuda.verify_launch import verify_launch
+
+pytestmark = shim
+
+TREE = [[], [], [0, 1], [], [2, 3], [], [4, 5]]
+CHAIN = [[], [0], [1], [2]]
+DAG = [[], [], [0, 1], [0, 2], [2, 3]]  # vertices with several parents
+WIDE = [[] for _ in range(40)] + [[*range(40)], [40]]  # more children than a level takes
+PARENTS = [[], [0], *([1] for _ in range(140)), [2, 3]]  # more parents than a row may have
+COMB = [[], *(each for k in range(12) for each in ([], [2 * k, 2 * k + 1]))]
+BOTH = 2  # sides run cells
+
+CASES = [
+    ("tree-lstm", 4, "float64", TREE, BOTH),
+    ("tree-lstm", 2, "float32", DAG, BOTH),
+    ("tree-lstm-3", 3, "float64", TREE, BOTH),
+    ("tree-fc", 1, "float32", TREE, BOTH),
+    ("lstm-lm", 2, "float64", CHAIN, BOTH),
+    ("gru", 4, "float32", TREE, BOTH),
+    ("forget-all", 2, "float64", DAG, BOTH),
+    ("tied", 4, "float32", CHAIN, BOTH),
+]
+
+
+@functools.cache
+def net(name: str, processors: int, dtype: str, shuffle: int = 0, total: int = 4) -> Network:
+    """Compile once for all tests."""
+    if not processors:
+        return PLAIN.compile(FUNCTIONS[name][0]())
+    passes = Passes(cells=True)
+    way = Way("shim", dtype, engine="persistent", processors=processors, passes=passes)
+    traced = FUNCTIONS[name][0]().trace()
+    device = ShimDevice(shuffle, processors=total)
+    return way.with_values(vrt.Network(compile_on(device, traced, way.options()), 3, "mean_graphs"))
+
+
+def executables(network: Network) -> list[PersistentExecutable]:
+    """Return the kernels that a network has."""
+    variants = network.executor.model.variants.values()
+    found = (v.loaded.processors for v in variants if v.loaded is not None)
+    return [cast("PersistentExecutable", each) for each in found]
+
+
+def agree(name: str, here: Network, batch: GraphBatch, dtype: str) -> None:
+    there = net(name, 0, "")
+    assert_same(evaluate(here, batch), evaluate(there, batch), TOLERANCE[dtype])
+    assert_same(train(here, batch), train(there, batch), TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize(("name", "processors", "dtype", "shape", "sides"), CASES)
+def test_cells_agree_with_the_reference(
+    name: str, processors: int, dtype: str, shape: list[list[int]], sides: int
+) -> None:
+    here = net(name, processors, dtype)
+    for graphs in (5, 1):
+        agree(name, here, with_pulls([shape] * graphs), dtype)
+    most = max(len(each.writer.cells) for each in executables(here))
+    assert most == sides, "these sides run cells, not the path as it was before"
+
+
+@pytest.mark.parametrize("processors", [1, 2, 8, 16, 20])
+@pytest.mark.parametrize("name", ["lstm-lm", "tree-lstm"])
+def test_groups_of_any_size_agree(name: str, processors: int) -> None:
+    """Alone, as a cluster, and through words with flags in memory."""
+    here = net(name, processors, "float32", total=40)
+    shape = CHAIN if FUNCTIONS[name][1] == 1 else TREE
+    agree(name, here, with_pulls([shape] * 3), "float32")
+
+
+@pytest.mark.parametrize("shuffle", [1, 2, 3])
+@pytest.mark.parametrize("name", ["tree-lstm", "forget-all"])
+def test_threads_run_in_any_order(name: str, shuffle: int) -> None:
+    agree(name, net(name, 2, "float32", shuffle), with_pulls([COMB] * 3), "float32")
+
+
+def test_rows_for_which_there_is_no_place_are_taken_from_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    few = 30
+    monkeypatch.setattr(cell_text, "MOST_PLACES", few)
+    here = net.__wrapped__("tree-lstm", 2, "float64")
+    leaves: list[list[int]] = [[] for _ in range(64)]
+    inner = [[2 * k, 2 * k + 1] for k in range(63)]  # 32 of them are ready at once
+    agree("tree-lstm", here, with_pulls([leaves + inner]), "float64")
+    (most,) = {int(x.cells.sides[:, 2:4].max()) for x in executables(here) if x.writer.cells}
+    assert most == few
+
+
+@pytest.mark.parametrize("shape", [WIDE, PARENTS], ids=["children", "parents"])
+def test_a_batch_that_does_not_fit_runs_without_cells(shape: list[list[int]]) -> None:
+    here = net("forget-all", 2, "float64")
+    agree("forget-all", here, with_pulls([shape]), "float64")
+    assert any("without_cells" in x.__dict__ for x in executables(here))
+
+
+@pytest.mark.parametrize("name", ["lstm-lm", "tied"])
+def test_levels_of_a_chain_are_one_instruction(name: str) -> None:
+    """Sequences of one length are so, forward and back; the ends are levels of their own."""
+    here = net(name, 2, "float64")
+    chain = [[], *([k] for k in range(50))]
+    word = np.arange(len(chain)) % WORDS
+    pulls = {"word": word, "label": word % CLASSES}
+    batch = GraphBatch.from_graphs([vrt.InputGraph.from_children(chain, pulls)] * 2)
+    agree(name, here, batch, "float64")
+    launch = launch_of(here, batch)
+    words = launch.paths.cells.reshape(-1, 4)
+    levels = [x for x in words.tolist() if x[0] & 0xFF == LEVEL and x[2] > 40]
+    assert len(levels) == BOTH * launch.paths.lengths.shape[1]
+
+
+def test_a_script_with_a_wrong_place_is_refused() -> None:
+    """A level that reads what is not its child's."""
+    launch = launch_of(net("tree-lstm", 2, "float64"), with_pulls([TREE] * 2))
+    words = launch.paths.cells.reshape(-1, 4)
+    sizes = words[:, 1] >> 16  # those of levels; no pair of rows and places is so large
+    at = np.flatnonzero((words[:, 0] & 0xFF == LEVEL) & (sizes > 2))[0]
+    count = words[at, 1] & 0xFF
+    words[at + 2 + count, 1] += 1  # the place of the first child
+    with pytest.raises(PlanError, match="group 0, instruction"):
+        verify_launch(*launch)

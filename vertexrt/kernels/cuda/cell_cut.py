@@ -1,0 +1,1127 @@
+"""Cut the path phases of a function into cells: stages, and where each value is placed.
+
+A *cell* is what one kind of rows does on a side of the path, for the machine of `cell.cuh`. Its
+stages are the segments of its task program: a product whose operand has been made in parts needs an
+exchange before it. All else follows by placing each value where fewest numbers are sent:
+
+- what a product reads of a child in full is *sent* by the child's row, into its state place;
+- what is read of a child at own units alone is *kept* by its owner, in the same place;
+- what a product reads of its own row in full is sent into a buffer of the level;
+- what a later stage reads at own units is *carried* by its owner;
+- what a row leaves for a child lies in an edge place, own units alone: the parent multiplies by the
+  turned weights, so that the child adds up numbers of its parents' owners, which are its own;
+- what other phases made is *read* from memory, some levels ahead, and what they read is stored.
+
+A phase that the machine has no form for is no cell (`NoCell` says why), and runs as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from vertexrt.ir.layers import OF_ALL_CHILDREN, Phase, is_within_layer
+from vertexrt.ir.ops import OPS
+from vertexrt.ir.passes.fuse import Product
+from vertexrt.ir.passes.segment import SegmentedTask, Split
+from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key, is_free
+from vertexrt.ir.program import ABOVE, OWN, PARENTS, Domain, Node, Stage
+from vertexrt.kernels.cuda.weight_layout import TILE_ROWS, Layout
+from vertexrt.kernels.cuda.weights import ResidentWeight, most_own
+from vertexrt.kernels.layout import Binding
+from vertexrt.kernels.task_tensors import edge_key
+from vertexrt.lower.lowering import rows_of
+
+# In place of a slot: the row (or edge) itself, the parent in a layer above, each child in turn.
+ITSELF, ABOVE_IT, EACH = -1, -2, -3
+MOST_SLOTS = 8
+EDGES_A_ROW = 4  # of a level, where rows have lists of children: room is left for so many
+LEVEL_ROWS = (8, 4, 2, 1)  # most of a level: those for which there is room
+
+
+class NoCell(Exception):
+    """Why a phase is no cell."""
+
+
+# Values at a unit of a row.
+
+
+@dataclass(frozen=True, slots=True)
+class FixedNumber:
+    """A number that is known."""
+
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A value of this stage: a piece of a node."""
+
+    node: int
+    piece: int
+
+
+@dataclass(frozen=True, slots=True)
+class FromMemory:
+    """Own units of an operand that is copied ahead, by its number in the cell."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class OfEdge:
+    """Own units of an operand of each edge, by its number in the cell."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class OwnParameter:
+    """Own units of a parameter, by its number on the side."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class OfChild:
+    """A vector of a child's state place: one that was sent, or kept by its owner."""
+
+    slot: int
+    number: int
+    sent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LeftByParents:
+    """The sum of what the parents left of a field."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """A piece of own rows of a product, of its row `of` for this row, or of each edge."""
+
+    product: int
+    of: int
+    piece: int
+    edges: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A value of an earlier stage."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Degree:
+    """How many children there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class LossScale:
+    """The factor on the loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowWeight:
+    """How many vertices a row stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """Whether there is a child in a slot, 1 or 0."""
+
+    slot: int
+
+
+Operand = (
+    FixedNumber
+    | Made
+    | FromMemory
+    | OfEdge
+    | OwnParameter
+    | OfChild
+    | LeftByParents
+    | Total
+    | Carried
+    | Present
+    | Degree
+    | LossScale
+    | RowWeight
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Make:
+    """Make a value by a scalar expression of the op table."""
+
+    to: Made
+    expression: str
+    operands: tuple[Operand, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Add up a value of the edges, or find the largest."""
+
+    to: Made
+    value: Operand
+    largest: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Give:
+    """Say where a value goes.
+
+    Attributes:
+        what: "send" to the buffers, "hand" to the state places of all, "keep" in the own one,
+            "carry" to later stages, "store" to memory, or "leave" for the child in a slot.
+        number: of the vector among those that the stage sends, the field, or the tensor.
+        width, start: of a row in memory, and where it begins there.
+        edge: of what is left, the tensor that has it in memory.
+    """
+
+    what: str
+    value: Operand
+    number: int
+    width: int = 0
+    start: int = 0
+    slot: int = ITSELF
+    edge: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class EachEdge:
+    """What is done for each child of a row."""
+
+    statements: tuple[Make | Give | Sum, ...]
+
+
+Statement = Make | Give | EachEdge
+
+# Vectors on chip, which products read.
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A vector of the row's buffer."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class SentOfEdge:
+    """A vector of the edge's buffer."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class OverChildren:
+    """The sum of a vector of each child."""
+
+    vector: Vector
+
+
+@dataclass(frozen=True, slots=True)
+class Combined:
+    """Vectors combined, element by element, by an expression of the op table."""
+
+    expression: str
+    operands: tuple[Vector, ...]
+
+
+Vector = OfChild | Sent | SentOfEdge | FixedNumber | Combined | OverChildren
+
+
+@dataclass(frozen=True, slots=True)
+class CellProduct:
+    """A product by a weight that the processor holds.
+
+    Attributes:
+        operands: the vectors of each of its rows, for a row of the level, or an edge.
+        at: where its partial sums begin.
+        edges: its rows are edges.
+        most: for how many rows partial sums are made.
+    """
+
+    held: ResidentWeight
+    operands: tuple[tuple[Vector, ...], ...]
+    at: int
+    edges: bool
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class CellStage:
+    """What a processor does between two exchanges.
+
+    Attributes:
+        first_buffer, to_buffers: vectors that it sends to the buffers of the level.
+        first_state, to_states: vectors that it sends to state places.
+        first_edge, to_edges: vectors of edges that it sends to their buffers.
+    """
+
+    products: tuple[CellProduct, ...]
+    statements: tuple[Statement, ...]
+    first_buffer: int = 0
+    to_buffers: int = 0
+    first_state: int = 0
+    to_states: int = 0
+    first_edge: int = 0
+    to_edges: int = 0
+
+    @property
+    def gives(self) -> Iterator[Give]:
+        """Yield what it says of values."""
+        for x in self.statements:
+            for y in x.statements if isinstance(x, EachEdge) else (x,):
+                if isinstance(y, Give):
+                    yield y
+
+    @property
+    def vectors(self) -> int:
+        """Count the vectors of a row that it sends."""
+        return self.to_buffers + self.to_states
+
+
+@dataclass(frozen=True, slots=True)
+class OperandPlace:
+    """Where an operand lies in memory: own units of rows of a tensor, or of a child's row."""
+
+    tensor: int
+    width: int
+    start: int
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class KindCell:
+    """What one kind of rows does on a side.
+
+    Attributes:
+        task: its number; slots: of children, 0 where rows have lists.
+        reads: operands that are copied ahead; edge_reads: those of edges.
+        carried: values from stage to stage.
+        on_chip: slots of the children whose places it reads, or fills.
+    """
+
+    task: int
+    slots: int
+    stages: tuple[CellStage, ...]
+    reads: tuple[OperandPlace, ...]
+    edge_reads: tuple[OperandPlace, ...]
+    carried: int
+    on_chip: frozenset[int]
+
+    @property
+    def chain(self) -> int:
+        """Return the one slot whose child is on chip, 0 for none or several."""
+        return min(self.on_chip) if len(self.on_chip) == 1 else 0
+
+    @property
+    def mask(self) -> int:
+        """Return the slots on chip as bits; all of a list."""
+        return -1 if self.slots == 0 else sum(1 << slot for slot in self.on_chip)
+
+
+@dataclass(frozen=True, slots=True)
+class CellSide:
+    """A side of the path that runs cells.
+
+    Attributes:
+        units: elements of a vector; processors: of a group.
+        sent, kept: tensors of the states whose vectors lie in state places, in full or own units.
+        left: tensors of what lies in edge places.
+        parameters: of whom own units are held: number, and first element.
+        rows: of a level, at most; layer: see `PARENTS`, -1 where there is one alone.
+    """
+
+    phase: Phase
+    units: int
+    processors: int
+    cells: tuple[KindCell, ...]
+    sent: tuple[int, ...]
+    kept: tuple[int, ...]
+    left: tuple[int, ...]
+    parameters: tuple[tuple[int, int], ...]
+    rows: int
+    layer: int
+
+    @property
+    def edges(self) -> int:
+        """Return the most edges of a level whose rows have lists of children."""
+        return EDGES_A_ROW * self.rows
+
+    @property
+    def above(self) -> bool:
+        """Tell whether it reads what parents in a layer above have left."""
+        return any(x.slot == ABOVE_IT for cell in self.cells for x in cell.reads)
+
+    @property
+    def scaled(self) -> bool:
+        """Tell whether it reads the factor on the loss."""
+        return any(isinstance(x, LossScale) for x in self._operands)
+
+    @property
+    def weighted(self) -> bool:
+        """Tell whether it reads how many vertices a row stands for."""
+        return any(isinstance(x, RowWeight) for x in self._operands)
+
+    @property
+    def _operands(self) -> Iterator[Operand]:
+        for stage in self.stages:
+            yield from operands_of(stage.statements)
+
+    @property
+    def back(self) -> bool:
+        """Tell whether it is backward."""
+        return self.phase.stage == Stage.PATH_BACKWARD
+
+    @property
+    def stages(self) -> Iterator[CellStage]:
+        """Yield the stages of all cells."""
+        for cell in self.cells:
+            yield from cell.stages
+
+    @property
+    def held(self) -> list[ResidentWeight]:
+        """The weights that it multiplies by."""
+        return list(dict.fromkeys(p.held for stage in self.stages for p in stage.products))
+
+    @property
+    def words(self) -> set[str]:
+        """Name what it reads and writes of what the kernel is given."""
+        tensors = {*self.sent, *self.kept, *self.left}
+        tensors |= {x.tensor for cell in self.cells for x in (*cell.reads, *cell.edge_reads)}
+        for stage in self.stages:
+            tensors |= {x.number for x in stage.gives if x.what in ("store", "store_edge")}
+            tensors |= {x.edge for x in stage.gives if x.edge >= 0}
+        params = {f"param_{number}" for number, _ in self.parameters}
+        numbers = {"scale"} if self.scaled else set()
+        numbers |= {"weight"} if self.weighted else set()
+        return {f"tensor_{t}" for t in tensors} | params | {h.word for h in self.held} | numbers
+
+    @property
+    def own(self) -> int:
+        """Return the places of a processor's part of a vector: `Units` of product.cuh."""
+        return own_places(self.units, self.processors)
+
+    @property
+    def on_chip(self) -> int:
+        """Return the places of a vector on chip."""
+        return self.own * self.processors
+
+    @property
+    def reads(self) -> int:
+        """Return the operands of a row from memory, the most of a cell; 1 at least."""
+        return max(1, *(len(cell.reads) for cell in self.cells))
+
+    @property
+    def edge_reads(self) -> int:
+        """Return the operands of an edge from memory, the most of a cell."""
+        return max(len(cell.edge_reads) for cell in self.cells)
+
+    @property
+    def staged_edges(self) -> int:
+        """Return the vectors of an edge that a stage sends, at most."""
+        return max(stage.to_edges for stage in self.stages)
+
+    @property
+    def exchanged_edges(self) -> int:
+        """Return the vectors of an edge in the buffers of a level."""
+        return max(stage.first_edge + stage.to_edges for stage in self.stages)
+
+    @property
+    def staged(self) -> int:
+        """Return the vectors of a row that a stage sends, at most."""
+        return max(stage.vectors for stage in self.stages)
+
+    @property
+    def exchanged(self) -> int:
+        """Return the vectors of a row in the buffers of a level."""
+        return max(stage.first_buffer + stage.to_buffers for stage in self.stages)
+
+    @property
+    def carried(self) -> int:
+        """Return the values of a row from stage to stage, at most."""
+        return max(cell.carried for cell in self.cells)
+
+    @property
+    def partial(self) -> int:
+        """Return the elements of partial sums."""
+        products = (p for stage in self.stages for p in stage.products)
+        return max((p.at + _partial(p.held, self.processors, p.most) for p in products), default=0)
+
+    @property
+    def state(self) -> int:
+        """Return the elements of a state place."""
+        return len(self.sent) * self.on_chip + len(self.kept) * self.own
+
+    @property
+    def room(self) -> int:
+        """Return the reals that a level sends at most, of all processors together."""
+        return (self.rows * self.staged + self.edges * self.staged_edges) * self.on_chip
+
+
+def own_places(units: int, processors: int) -> int:
+    """Return the places of a processor's part of a vector on chip, which begins on 16 bytes."""
+    return -(-most_own(units, processors) // 4) * 4
+
+
+def _partial(held: ResidentWeight, processors: int, rows: int) -> int:
+    return Layout(held.rows(processors), held.deep).partial // TILE_ROWS * rows
+
+
+def cut_side(
+    phase: Phase,
+    tasks: Mapping[int, SegmentedTask],
+    binding: Binding,
+    processors: int,
+    rows: int,
+) -> CellSide:
+    """Cut the tasks of a phase into cells.
+
+    Args:
+        tasks: of the phase, by number; segmented for several processors.
+        rows: of a level, at most.
+    Raises: NoCell, where the machine has no form for what they do.
+    """
+    return _Side(phase, tasks, binding, processors, rows).cut()
+
+
+def operands_of(statements: Iterable[Statement | Sum]) -> list[Operand]:
+    """List what is loaded for some statements, and for those of their loops."""
+    found: dict[Operand, None] = {}
+    for x in statements:
+        if isinstance(x, EachEdge):
+            found |= dict.fromkeys(operands_of(x.statements))
+        else:
+            values = x.operands if isinstance(x, Make) else (x.value,)
+            found |= dict.fromkeys(y for y in values if not isinstance(y, Made | FixedNumber))
+    return list(found)
+
+
+class _Side:
+    """Cuts the tasks of a side.
+
+    Attributes:
+        sent, kept, left: the fields of states and of edges, in the order of their vectors.
+        parameters: numbers of those that are held at own units.
+    """
+
+    def __init__(
+        self,
+        phase: Phase,
+        tasks: Mapping[int, SegmentedTask],
+        binding: Binding,
+        processors: int,
+        rows: int,
+    ) -> None:
+        self.phase, self.tasks, self.binding = phase, tasks, binding
+        self.processors, self.rows = processors, rows
+        (*_, plan) = tasks.values()
+        self.layered = bool(plan.task.program.layers)
+        self.units = _units(tasks.values())
+        self.back = phase.stage == Stage.PATH_BACKWARD
+        if len({t.task.program.nodes[0].function for t in tasks.values()}) > 1:
+            raise NoCell("several vertex functions")
+        self.sent: list[str] = []
+        self.kept: list[str] = []
+        self.left: list[tuple[str, bool]] = []
+        self.parameters: dict[tuple[int, int], int] = {}
+        for plan in tasks.values():
+            self._fields(plan)
+        self.kept = [name for name in self.kept if name not in self.sent]
+
+    def _fields(self, plan: SegmentedTask) -> None:
+        """Collect what rows hand to each other: fields read in full, at own units, and left."""
+        program = plan.task.program
+        nodes = program.nodes
+        full: set[int] = set()
+        stack = [nodes[k].inputs[1] for k in plan.task.members if nodes[k].op == "matmul"]
+        while stack:
+            k = stack.pop()
+            if k not in full:
+                full.add(k)
+                if not _is_product(nodes[k]):
+                    stack += nodes[k].inputs
+        for k in plan.task.members:
+            node = nodes[k]
+            if node.op in GATHERS and not self.back and is_within_layer(program, node):
+                found = self.sent if k in full else self.kept
+                if node["field"] not in found:
+                    found.append(node["field"])
+            leaves = node.op in SCATTERS and is_within_layer(program, node)
+            if leaves and (node["field"], node["every"]) not in self.left:
+                self.left.append((node["field"], node["every"]))
+
+    def cut(self) -> CellSide:
+        """Return the side."""
+        cells = tuple(_Cut(self, p, plan).cut() for p, plan in self.tasks.items())
+        tensors = self.binding.tensors
+        states = [[tensors["state", name] for name in names] for names in (self.sent, self.kept)]
+        left = (tensors[edge_key(*of)] for of in self.left)
+        return CellSide(
+            self.phase,
+            self.units,
+            self.processors,
+            cells,
+            tuple(states[0]),
+            tuple(states[1]),
+            tuple(left),
+            tuple(self.parameters),
+            self.rows,
+            self.phase.layer if self.layered else -1,
+        )
+
+
+class _Cut:
+    """Cuts a task into the stages of a cell."""
+
+    def __init__(self, side: _Side, number: int, plan: SegmentedTask) -> None:
+        self.side, self.number, self.plan = side, number, plan
+        self.task = plan.task
+        self.program = self.task.program
+        self.nodes = self.program.nodes
+        self.units = side.units
+        self.made_in: dict[int, int] = {}  # the stage that makes each value
+        self.reads: dict[OperandPlace, int] = {}
+        self.edge_reads: dict[OperandPlace, int] = {}
+        self.on_chip: set[int] = set()
+        self.carried: dict[Made, int] = {}
+        self.sent: dict[Made, int] = {}  # vectors in buffers
+        self.sends: list[list[Made]] = []  # of each stage
+        self.edge_sends: list[list[Made]] = []
+        self.products: dict[int, int] = {}  # of the stage: the number of a product
+        self.statements: list[Statement] = []
+        self.known: dict[Made, Operand] = {}
+        # Of each stage these three: later ones may want more of it.
+        self.contexts: list[tuple[list[Statement], dict[Made, Operand], dict[int, int]]] = []
+
+    def cut(self) -> KindCell:
+        """Return the cell."""
+        segments = self.plan.segments
+        edges = [self.nodes[k] for k in self.plan.task.members]
+        every = any(x["every"] for x in edges if x.op in ("gather_parents", *SCATTERS))
+        every |= any(x.op in OF_ALL_CHILDREN or x.type.domain == Domain.EDGE for x in edges)
+        self.lists = every or self.program.arity is None
+        if self.lists and any(x.op in OF_SLOTS for x in edges):
+            raise NoCell("slots and lists of children together")
+        if self.side.binding.splits_edges:
+            raise NoCell("slots and lists of children together")
+        for s, segment in enumerate(segments):
+            if segment.split == Split.SUMS:
+                raise NoCell("sums over rows on the path")
+            for step in segment.steps:
+                for k in step.nodes:
+                    if self.nodes[k].relation:
+                        raise NoCell("children of several relations")
+                    if not is_free(self.nodes[k]):
+                        self.made_in.setdefault(k, s)
+        self._find_sends()
+        stages = tuple(self._stage(s) for s in range(len(segments)))
+        if not self.side.back:
+            made = {x.number for stage in stages for x in stage.gives if x.what == "hand"}
+            kept = {x.number for stage in stages for x in stage.gives if x.what == "keep"}
+            if (len(made), len(kept)) != (len(self.side.sent), len(self.side.kept)):
+                raise NoCell("states that are not made on the path")
+        slots = 0 if self.lists else self.program.arity or 0
+        if slots > MOST_SLOTS:
+            raise NoCell(f"{slots} children")
+        found = [self._carry(s, stages[s]) for s in reversed(range(len(stages)))]
+        reads = tuple(self.reads), tuple(self.edge_reads)
+        stages = (*found[-1:0:-1], self._with_zeros(found))
+        return KindCell(
+            self.number, slots, stages, *reads, len(self.carried), frozenset(self.on_chip)
+        )
+
+    def _with_zeros(self, found: Sequence[CellStage]) -> CellStage:
+        """Return the last stage, which leaves in edge places what no stage of the path does.
+
+        Gradients of fields that a row does not read of a child are zeros, which are made before.
+
+        Args:
+            found: the stages, the last one first.
+        """
+        left = {(x.slot, x.number) for stage in found for x in stage.gives if x.what == "leave"}
+        more: list[Give] = []
+        for slot in sorted({slot for slot, number in left if number >= 0}):
+            for number, (name, every) in enumerate(self.side.left):
+                if (slot, number) in left:
+                    continue
+                nodes = [x for x in self.nodes if x.op in SCATTERS and x["field"] == name]
+                mine = [x for x in nodes if x["every"] == every and x["slot"] == max(slot, 0)]
+                if any(self.nodes[x.inputs[0]].op != "const" for x in mine) or not mine:
+                    raise NoCell("gradients of children that another stage leaves")
+                value = FixedNumber(float(self.nodes[mine[0].inputs[0]]["value"]))
+                more.append(Give("leave", value, number, slot=slot))
+        last = found[0]
+        if not more:
+            return last
+        if any(slot == EACH for slot in (x.slot for x in more)):
+            return replace(last, statements=(*last.statements, EachEdge(tuple(more))))
+        return replace(last, statements=(*last.statements, *more))
+
+    # What is exchanged.
+
+    def _find_sends(self) -> None:
+        """Find the vectors that products of later stages read in full."""
+        self.sends = [[] for _ in self.plan.segments]
+        self.edge_sends = [[] for _ in self.plan.segments]
+        for s, segment in enumerate(self.plan.segments):
+            for step in segment.steps:
+                if isinstance(step, Product):
+                    for of in self._operand_vectors(step.node):
+                        for node, piece in of:
+                            self._find_sent(s, node, piece)
+        for of_stages in (self.sends, self.edge_sends):
+            made = [x for vectors in of_stages for x in vectors]
+            self.sent |= {x: n for n, x in enumerate(made)}
+
+    def _find_sent(self, s: int, k: int, piece: int) -> None:
+        k, piece = self._viewed(k, piece)
+        node = self.nodes[k]
+        if self.made_in.get(k, s) < s and not self._is_whole(k):
+            of_edge = node.type.domain == Domain.EDGE
+            vectors = (self.edge_sends if of_edge else self.sends)[self.made_in[k]]
+            if Made(k, piece) not in vectors:
+                vectors.append(Made(k, piece))
+        elif OPS[node.op].role == "scalar" or node.op in ("segment_sum", "to_edges"):
+            for i in node.inputs:
+                self._find_sent(s, i, piece)
+
+    def _is_whole(self, k: int) -> bool:
+        """Tell whether each processor can make a value in full from what lies on chip."""
+        node = self.nodes[k]
+        if node.op in (*GATHERS, "const", "has_child", "present"):
+            return not (self.side.back and node.op in GATHERS)
+        passes = OPS[node.op].role in ("scalar", "view") or node.op in ("segment_sum", "to_edges")
+        return passes and all(self._is_whole(i) for i in node.inputs)
+
+    def _operand_vectors(self, k: int) -> list[list[tuple[int, int]]]:
+        """Return the pieces of the operand of a product: of each of its rows for a row."""
+        node = self.nodes[k]
+        edges, times = rows_of(node.type)
+        if node.op != "matmul" or (edges and times > 1):
+            raise NoCell(f"{node.op} on the path")
+        x = node.inputs[1]
+        pieces = self._pieces(x)
+        if pieces % times:
+            raise NoCell("rows of a product that are no vectors")
+        each = pieces // times
+        return [[(x, t * each + piece) for piece in range(each)] for t in range(times)]
+
+    def _pieces(self, k: int) -> int:
+        """Return how many vectors a value has."""
+        size = self.nodes[k].type.size
+        if self.nodes[k].type.shape == ():
+            raise NoCell("numbers that are kept")
+        if size % self.units:
+            raise NoCell(f"values of {size} elements beside vectors of {self.units}")
+        return size // self.units
+
+    def _viewed(self, k: int, piece: int) -> tuple[int, int]:
+        """Return what a piece of a view is a piece of, where that has the same rows."""
+        while k not in self.task.reads:
+            node = self.nodes[k]
+            if node.op == "slice":
+                if node["start"] % self.units or node.type.shape == ():
+                    raise NoCell("a slice that is no vector")
+                k, piece = node.inputs[0], piece + node["start"] // self.units
+            elif node.op == "concat":
+                for i in node.inputs:
+                    pieces = self._pieces(i)
+                    if piece < pieces:
+                        k = i
+                        break
+                    piece -= pieces
+            else:
+                break
+        return k, piece
+
+    def _vector(self, k: int, piece: int) -> Vector:
+        """Return a vector on chip that a product reads."""
+        k, piece = self._viewed(k, piece)
+        node = self.nodes[k]
+        if Made(k, piece) in self.sent:
+            number = self.sent[Made(k, piece)]
+            return SentOfEdge(number) if node.type.domain == Domain.EDGE else Sent(number)
+        if node.op == "const":
+            return FixedNumber(float(node["value"]))
+        if node.op == "gather_all" and not self.side.back:
+            return OfChild(EACH, self.side.sent.index(node["field"]), True)
+        if node.op == "segment_sum":
+            return OverChildren(self._vector(node.inputs[0], piece))
+        if node.op == "gather" and not self.side.back and is_within_layer(self.program, node):
+            self.on_chip.add(node["slot"])
+            return OfChild(node["slot"], self.side.sent.index(node["field"]), True)
+        expression = OPS[node.op].scalar
+        if expression is None or OPS[node.op].draws or k in self.task.reads:
+            raise NoCell(f"a product of {node.op}, which is not on chip")
+        return Combined(expression, tuple(self._vector(i, piece) for i in node.inputs))
+
+    # Stages.
+
+    def _stage(self, s: int) -> CellStage:
+        self.statements, self.known, self.products = [], {}, {}
+        segment = self.plan.segments[s]
+        products: list[CellProduct] = []
+        at = 0
+        for step in segment.steps:
+            if isinstance(step, Product):
+                held = self._weight(step.node)
+                rows = self._operand_vectors(step.node)
+                operands = tuple(tuple(self._vector(k, p) for k, p in of) for of in rows)
+                self.products[step.node] = len(products)
+                edges, times = rows_of(self.nodes[step.node].type)
+                most = EDGES_A_ROW * self.side.rows if edges else self.side.rows * times
+                products.append(CellProduct(held, operands, at, edges, most))
+                at += _partial(held, self.side.processors, products[-1].most)
+        self._each_edge(s)
+        first, sends = self._first_of(s), self.sends[s]
+        for n, made in enumerate(sends):
+            self.statements.append(Give("send", self._at(s, made.node, made.piece), n))
+        states: list[int] = []
+        for k in dict.fromkeys(k for step in segment.steps for k in step.nodes):
+            if self._is_of_edges(k):
+                continue
+            if self.made_in.get(k, s) == s or OPS[self.nodes[k].op].role == "effect":
+                states += self._give(s, k)
+        states.sort()
+        if states and states != [*range(states[0], states[0] + len(states))]:
+            raise NoCell("states that are sent in another order")
+        self.contexts.append((self.statements, self.known, self.products))
+        return CellStage(
+            tuple(products),
+            tuple(self.statements),
+            first,
+            len(sends),
+            states[0] if states else 0,
+            len(states),
+            sum(map(len, self.edge_sends[:s])),
+            len(self.edge_sends[s]),
+        )
+
+    def _is_of_edges(self, k: int) -> bool:
+        """Tell whether a node is made, or its effect done, for each edge."""
+        node = self.nodes[k]
+        if node.op == "scatter_children":
+            return True
+        if OPS[node.op].role == "effect":
+            return self.nodes[node.inputs[0]].type.domain == Domain.EDGE
+        return node.type.domain == Domain.EDGE
+
+    def _each_edge(self, s: int) -> None:
+        """State what is done for edges, in as few loops as sums over them allow."""
+        roots: dict[int, list[int]] = {}
+        for k in dict.fromkeys(k for step in self.plan.segments[s].steps for k in step.nodes):
+            made = self.made_in.get(k) == s
+            sums = made and self.nodes[k].op in SEGMENTS
+            effect = OPS[self.nodes[k].op].role == "effect"
+            goes = k in self.task.homes or effect or any(x.node == k for x in self.edge_sends[s])
+            if sums or (self._is_of_edges(k) and (made or effect) and goes):
+                roots.setdefault(self._loop_of(s, k), []).append(k)
+        for loop in sorted(roots):
+            self.each: list[Make | Give | Sum] = []
+            self.of_edge: dict[Made, Operand] = {}
+            sums_made: list[Made] = []
+            for k in roots[loop]:
+                node = self.nodes[k]
+                if node.op in SEGMENTS:
+                    if node.op == "segment_sum" and self._is_whole(k) and not self._is_read(s, k):
+                        continue
+                    for piece in range(self._pieces(k)):
+                        x = self._edge_at(s, node.inputs[0], piece)
+                        sums_made.append(Made(k, piece))
+                        self.each.append(Sum(Made(k, piece), x, node.op == "segment_max"))
+                else:
+                    self._give_edge(s, k)
+            if self.each:
+                self.statements.append(EachEdge(tuple(self.each)))
+            self.known |= {made: made for made in sums_made}
+
+    def _is_read(self, s: int, k: int) -> bool:
+        """Tell whether a value is read other than as the operand of a product."""
+        if k in self.task.homes:
+            return True
+        members = (i for step in self.plan.segments[s].steps for i in step.nodes)
+        readers = [i for i in members if k in self.nodes[i].inputs]
+        return any(self.nodes[i].op != "matmul" for i in readers)
+
+    def _loop_of(self, s: int, k: int) -> int:
+        """Return in which loop over the edges a value is made: after the sums that it needs."""
+        found = 0
+        for i in self.nodes[k].inputs:
+            if self.made_in.get(i) == s:
+                found = max(found, self._loop_of(s, i) + (self.nodes[i].op in SEGMENTS))
+        return found
+
+    def _give_edge(self, s: int, k: int) -> None:
+        """Say where a value of each edge goes that others read."""
+        node, tensors = self.nodes[k], self.side.binding.tensors
+        if node.op == "scatter_children":
+            if self.nodes[node.inputs[0]].type.size != self.units:
+                raise NoCell("gradients of children that are no vectors")
+            x = self._edge_at(s, node.inputs[0], 0)
+            field_of = node["field"], True
+            on_chip = is_within_layer(self.program, node)
+            number = self.side.left.index(field_of) if on_chip else -1
+            self.each.append(
+                Give("leave", x, number, self.units, slot=EACH, edge=tensors[edge_key(*field_of)])
+            )
+            return
+        given: list[tuple[int, Key]] = []
+        if k in self.task.homes and self.task.homes[k][0] != "exchange":
+            given.append((k, self.task.homes[k]))
+        if node.op in TENSOR_OF_EFFECT:
+            given.append((node.inputs[0], TENSOR_OF_EFFECT[node.op](node)))
+        for value, key in given:
+            size = max(self.nodes[value].type.size, 1)
+            for piece in range(self._pieces(value)):
+                x = self._edge_at(s, value, piece)
+                self.each.append(Give("store_edge", x, tensors[key], size, piece * self.units))
+        for n, made in enumerate(self.edge_sends[s]):
+            if made.node == k:
+                self.each.append(Give("send_edge", self._edge_at(s, k, made.piece), n))
+
+    def _edge_at(self, s: int, k: int, piece: int) -> Operand:
+        """Return a piece of a value of each edge, in the loop that is being stated."""
+        k, piece = self._viewed(k, piece)
+        node, made = self.nodes[k], Made(k, piece)
+        if node.op == "to_edges" and k not in self.task.reads:
+            return self._at(s, node.inputs[0], piece if node.type.shape != () else 0)
+        if node.type.domain != Domain.EDGE:
+            return self._at(s, k, piece)
+        if made not in self.of_edge:
+            self.of_edge[made] = self._new_of_edge(s, k, node, piece)
+        return self.of_edge[made]
+
+    def _new_of_edge(self, s: int, k: int, node: Node, piece: int) -> Operand:
+        tensors = self.side.binding.tensors
+        if k in self.task.reads:
+            read, kind = self.task.reads[k], node.type
+            if kind.shape == () or kind.dtype != "float":
+                raise NoCell("numbers of edges from memory")
+            start = read.start + piece * self.units
+            return self._read_of_edge(OperandPlace(tensors[read.key], read.width, start, ITSELF))
+        match node.op:
+            case "const":
+                return FixedNumber(float(node["value"]))
+            case "has_child":
+                return Present(EACH)
+            case "gather_all":
+                name = node["field"]
+                if self.side.back or not is_within_layer(self.program, node):
+                    start = piece * self.units
+                    place = OperandPlace(tensors["state", name], node.type.size, start, 0)
+                    return self._read_of_edge(place)
+                if name in self.side.sent:
+                    return OfChild(EACH, self.side.sent.index(name), True)
+                return OfChild(EACH, self.side.kept.index(name), False)
+            case "matmul":
+                if self.made_in[k] != s:
+                    raise NoCell("products of edges that a later stage reads")
+                return Total(self.products[k], 0, piece, True)
+        expression = OPS[node.op].scalar
+        if expression is None or OPS[node.op].draws:
+            raise NoCell(f"{node.op} of edges on the path")
+        if node.type.shape != ():
+            self._pieces(k)
+        operands = tuple(
+            self._edge_at(s, i, 0 if self.nodes[i].type.shape == () else piece) for i in node.inputs
+        )
+        self.each.append(Make(Made(k, piece), expression, operands))
+        return Made(k, piece)
+
+    def _read_of_edge(self, place: OperandPlace) -> OfEdge:
+        return OfEdge(self.edge_reads.setdefault(place, len(self.edge_reads)))
+
+    def _first_of(self, s: int) -> int:
+        return sum(len(vectors) for vectors in self.sends[:s])
+
+    def _give(self, s: int, k: int) -> list[int]:
+        """Say where a value goes that others read; return which states are sent."""
+        node, states = self.nodes[k], []
+        if node.op == "scatter_child":
+            self._leave(s, node)
+        given: list[tuple[int, Key]] = []
+        if k in self.task.homes and self.task.homes[k][0] != "exchange":
+            given.append((k, self.task.homes[k]))
+        if node.op in TENSOR_OF_EFFECT:
+            given.append((node.inputs[0], TENSOR_OF_EFFECT[node.op](node)))
+        for value, key in given:
+            tensor = self.side.binding.tensors[key]
+            size = max(self.nodes[value].type.size, 1)
+            for piece in range(self._pieces(value)):
+                x = self._at(s, value, piece)
+                self.statements.append(Give("store", x, tensor, size, piece * self.units))
+                if key[0] != "state" or self.side.back:
+                    continue
+                if key[1] in self.side.sent:
+                    number = self.side.sent.index(str(key[1]))
+                    self.statements.append(Give("hand", x, number))
+                    states.append(number)
+                elif key[1] in self.side.kept:
+                    self.statements.append(Give("keep", x, self.side.kept.index(str(key[1]))))
+        return states
+
+    def _leave(self, s: int, node: Node) -> None:
+        if self.nodes[node.inputs[0]].type.size != self.units or node["every"]:
+            raise NoCell("gradients of children that are no vectors")
+        x = self._at(s, node.inputs[0], 0)
+        tensor = self.side.binding.tensors[edge_key(node["field"], False)]
+        on_chip = is_within_layer(self.program, node)
+        number = self.side.left.index((node["field"], False)) if on_chip else -1
+        if on_chip:
+            self.on_chip.add(node["slot"])
+        self.statements.append(Give("leave", x, number, self.units, slot=node["slot"], edge=tensor))
+
+    def _weight(self, k: int) -> ResidentWeight:
+        """Return what a product multiplies by, whose columns are vectors as they lie on chip."""
+        node = self.nodes[k]
+        matrix = self.nodes[node.inputs[0]]
+        m, n = matrix.type.shape
+        turned = bool(node["transpose"])
+        deep, wide = (m, n) if turned else (n, m)
+        if deep % self.units or wide % self.units:
+            raise NoCell(f"a weight of {m} x {n} beside vectors of {self.units}")
+        chip = own_places(self.units, self.side.processors) * self.side.processors
+        cuts = tuple(range(0, wide + 1, self.units))
+        word = f"param_{self.side.binding.params[matrix['name']]}"
+        return ResidentWeight(word, n, turned, cuts, deep // self.units * chip)
+
+    # Values at a unit.
+
+    def _at(self, s: int, k: int, piece: int) -> Operand:
+        """Return a piece of a value at the unit of a row; state what makes it first."""
+        k, piece = self._viewed(k, piece)
+        node, made = self.nodes[k], Made(k, piece)
+        if made not in self.known:
+            if not is_free(node) and k not in self.task.reads and self.made_in.get(k, s) < s:
+                self.known[made] = Carried(self.carried.setdefault(made, len(self.carried)))
+            else:
+                self.known[made] = self._new(s, k, node, piece)
+        return self.known[made]
+
+    def _new(self, s: int, k: int, node: Node, piece: int) -> Operand:
+        if k in self.task.reads:
+            return self._stored(k, piece)
+        if node.type.domain == Domain.EDGE:
+            raise NoCell("values of edges")
+        match node.op:
+            case "const":
+                return FixedNumber(float(node["value"]))
+            case "degree":
+                return Degree()
+            case "loss_scale":
+                return LossScale()
+            case "weight":
+                return RowWeight()
+            case "present":
+                return Present(node["slot"])
+            case "param":
+                number = self.side.binding.params[node["name"]]
+                key = number, piece * self.units
+                self._pieces(k)
+                return OwnParameter(self.side.parameters.setdefault(key, len(self.side.parameters)))
+            case "gather":
+                return self._gathered(node, piece)
+            case "gather_parents":
+                return self._from_parents(k, node, piece)
+            case "matmul":
+                _, times = rows_of(node.type)
+                each = self._pieces(k) // times
+                return Total(self.products[k], piece // each, piece % each)
+            case "spread":
+                return self._at(s, node.inputs[0], 0)
+        expression = OPS[node.op].scalar
+        if expression is None or OPS[node.op].draws:
+            raise NoCell(f"{node.op} on the path")
+        if node.type.shape != ():
+            self._pieces(k)
+        operands = tuple(
+            self._at(s, i, 0 if self.nodes[i].type.shape == () else piece) for i in node.inputs
+        )
+        self.statements.append(Make(Made(k, piece), expression, operands))
+        return Made(k, piece)
+
+    def _from_parents(self, k: int, node: Node, piece: int) -> Operand:
+        """Return what the parents left: those of the layer in places, the others in memory."""
+        of = node["field"], node["every"]
+        if node["every"] and node["slots"]:
+            raise NoCell("gradients of slots and lists")
+        which = node[PARENTS] if node.has(PARENTS) else ""
+        found: list[Operand] = []
+        if which != ABOVE and of in self.side.left:
+            found.append(LeftByParents(self.side.left.index(of)))
+        elif which != ABOVE and not self.side.layered:
+            raise NoCell("gradients that no parent of this side leaves")
+        if self.side.layered and which != OWN:
+            if node["every"]:
+                raise NoCell("lists of children of several layers")
+            tensor = self.side.binding.tensors[edge_key(*of)]
+            found.append(self._read(OperandPlace(tensor, self.units, 0, ABOVE_IT)))
+        if not found:
+            return FixedNumber(0.0)
+        if len(found) == 1:
+            return found[0]
+        self.statements.append(Make(Made(k, piece), "x0 + x1", tuple(found)))
+        return Made(k, piece)
+
+    def _gathered(self, node: Node, piece: int) -> Operand:
+        name, slot = node["field"], node["slot"]
+        if self.side.back or not is_within_layer(self.program, node):
+            tensor = self.side.binding.tensors["state", name]
+            return self._read(OperandPlace(tensor, node.type.size, piece * self.units, slot))
+        if node.type.size != self.units:
+            raise NoCell("states that are no vectors")
+        self.on_chip.add(slot)
+        if name in self.side.sent:
+            return OfChild(slot, self.side.sent.index(name), True)
+        return OfChild(slot, self.side.kept.index(name), False)
+
+    def _stored(self, k: int, piece: int) -> Operand:
+        read, kind = self.task.reads[k], self.nodes[k].type
+        if kind.domain == Domain.EDGE or kind.shape == () or kind.dtype != "float":
+            raise NoCell("numbers or values of edges from memory")
+        tensor = self.side.binding.tensors[read.key]
+        return self._read(OperandPlace(tensor, read.width, read.start + piece * self.units, ITSELF))
+
+    def _read(self, place: OperandPlace) -> FromMemory:
+        return FromMemory(self.reads.setdefault(place, len(self.reads)))
+
+    def _carry(self, s: int, stage: CellStage) -> CellStage:
+        """Add to a stage what later ones want of it."""
+        self.statements, self.known, self.products = self.contexts[s]
+        for made, n in [*self.carried.items()]:
+            if self.made_in[made.node] == s:
+                x = self._at(s, made.node, made.piece)
+                self.statements.append(Give("carry", x, n))
+        return replace(stage, statements=tuple(self.statements))
+
+
+def _units(tasks: Iterable[SegmentedTask]) -> int:
+    """Return the elements of a vector: of all pieces that processors share out."""
+    found: set[int] = set()
+    for plan in tasks:
+        nodes = plan.task.program.nodes
+        for k in plan.task.members:
+            if nodes[k].type.size > 1 and nodes[k].type.dtype == "float":
+                found |= {b - a for a, b in pairwise(plan.cuts.get(k, ()))}
+    if len(found) != 1:
+        raise NoCell(f"vectors of {', '.join(map(str, sorted(found))) or 'no'} elements")
+    return found.pop()
+
+
+GATHERS, SCATTERS = ("gather", "gather_all"), ("scatter_child", "scatter_children")
+SEGMENTS = ("segment_sum", "segment_max")
+OF_SLOTS = ("gather", "present", "scatter_child")
+
+
+def _is_product(node: Node) -> bool:
+    return OPS[node.op].role == "product"

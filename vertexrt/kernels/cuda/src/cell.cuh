@@ -1,0 +1,465 @@
+// Cells: what a group of processors runs on the path.
+//
+// A *cell* is generated from the task program of one kind of rows (`cell_text.py`): constexpr facts
+// and scalar expressions. A level runs a cell on a few rows. A cell is one or more *stages*;
+// between two of them the group meets:
+//
+//     products     of vectors that lie on chip by weights that the processor holds
+//     elements     scalar expressions of the own units of each row
+//     exchange     own units of some vectors are sent to all members
+//
+// What lies on chip while a side of the path runs:
+//
+//     state places   of rows: the vectors that parents read in full, and own units of others
+//     edge places    own units of what a row leaves for its child, read by the child's row
+//     buffers        vectors of the rows of a level, from one stage to the next, two in turn
+//     operands       own units of what expressions read from memory, copied some levels ahead
+//
+// The members of a group follow one script, made of words of 16 bytes:
+//
+//     {LEVEL | cell << 8, rows | sent << 8 | words << 16, times, stride} {children, edges, pairs,
+//     above}
+//         a row: {row, place, first edge, first child | children << 16 | parents << 24}, all rows;
+//             back, `place` is where its parents are among the pairs
+//         pairs {row, place}: the children of all rows, then of each row {edge, place} of its
+//             parents and, if the side reads it, {edge, 0} of its parent in a layer above
+//     {TAKE, rows, now, 0}   pairs {row, place}: states from memory, there three levels later or
+//     now {LEAVE, edges, 0, 0}   pairs {edge, place}: what parents left in memory {MEET, 0, 0, 0}
+//     wait for all writes of the group to memory {NEXT, at, words, 0}   the script goes on there
+//     {END, 0, 0, 0}
+//
+// `sent` rows, the first ones, have a place. A level may be repeated: then rows, children and edges
+// are `stride`, `children` and `edges` further each time (`pairs` are children, `above` is of
+// edges), and the places of child and row (back, of child and parent) take turns. Place 0 holds
+// zeros.
+#pragma once
+#include "cell_unit.cuh"
+
+// The machine of a side. `Side_` has the facts, the weights and the cells of the side.
+template <class Side_>
+struct CellMachine {
+    using Side = Side_;
+    using U = Units<Side::UNITS, Side::PROCESSORS>;
+    static constexpr int PROCESSORS = Side::PROCESSORS, OWN = U::OWN, ON_CHIP = U::ON_CHIP;
+    static constexpr Scope SCOPE = scope_of(PROCESSORS);
+    using Weights = typename Side::Weights;
+
+    const long long* const words;
+    Weights& held;
+    Channel<PROCESSORS> channel;
+    ScriptWord* script;
+    CellOperand* operands;
+    real *parameters, *reads, *edge_reads, *staged, *staged_edges, *carried, *buffers;
+    real *edge_buffers, *partial, *edges, *states;
+    const ScriptWord* const memory;
+    int at = 0, buffer = 0, parity = 0;
+    bool after_one = false;         // the last level was one row
+    int ahead = 0, ahead_left = 0;  // what is fetched next
+    int ahead_rows = 0, ahead_children = 0, ahead_above = 0;
+    real scale = 1;  // of the loss
+
+    // Shared memory from `free` on; `Side::ELEMENTS` counts the same, see `cell_cut.py`.
+    __device__ __forceinline__ CellMachine(const Orders& o, const long long* words, Weights& held,
+                                           unsigned char* free, GroupBarrier& barriers,
+                                           const ScriptWord* memory, int instruction)
+        : words(words), held(held), channel(o, barriers, Side::ROOM, instruction), memory(memory) {
+        script = take<ScriptWord>(free, CELL_PIECE);
+        operands = take<CellOperand>(free, Side::CELLS * (Side::READS + Side::EDGE_READS));
+        parameters = take<real>(free, Side::PARAMETERS * OWN);
+        reads = take<real>(free, CELL_BUFFERS * Side::ROWS * Side::READS * OWN);
+        edge_reads = take<real>(free, CELL_BUFFERS * Side::EDGES * Side::EDGE_READS * OWN);
+        staged_edges = take<real>(free, Side::EDGES * Side::STAGED_EDGES * OWN);
+        edge_buffers = take<real>(free, 2 * Side::EDGES * Side::EXCHANGED_EDGES * ON_CHIP);
+        staged = take<real>(free, Side::ROWS * Side::STAGED * OWN);
+        carried = take<real>(free, Side::ROWS * Side::CARRIED * OWN);
+        buffers = take<real>(free, 2 * Side::ROWS * Side::EXCHANGED * ON_CHIP);
+        partial = take<real>(free, Side::PARTIAL);
+        edges = take<real>(free, Side::EDGE_PLACES * Side::LEFT * OWN);
+        states = take<real>(free, Side::STATE_PLACES * Side::STATE);
+        clear(staged, Side::ROWS * Side::STAGED * OWN);
+        clear(staged_edges, Side::EDGES * Side::STAGED_EDGES * OWN);
+        if (!U::WHOLE) clear(edge_buffers, 2 * Side::EDGES * Side::EXCHANGED_EDGES * ON_CHIP);
+        clear(edges, Side::EDGE_PLACES > 0 ? Side::LEFT * OWN : 0);
+        clear(states,
+              U::WHOLE && Side::STATE_PLACES > 0 ? Side::STATE : Side::STATE_PLACES * Side::STATE);
+        if (!U::WHOLE) clear(buffers, 2 * Side::ROWS * Side::EXCHANGED * ON_CHIP);
+        if (Side::SCALE >= 0)
+            scale =
+                real(*reinterpret_cast<const double*>(words[Side::SCALE >= 0 ? Side::SCALE : 0]));
+        Side::find_operands(*this);
+    }
+    template <class T>
+    static __device__ __forceinline__ T* take(unsigned char*& free, int count) {
+        T* const found = reinterpret_cast<T*>(free);
+        free += (count * sizeof(T) + 15) / 16 * 16;
+        return found;
+    }
+    static __device__ __forceinline__ void clear(real* from, int count) {
+        for (int k = this_thread(); k < count; k += PROCESSOR) from[k] = 0;
+    }
+    // For the tables of a side: an operand of a cell (those of edges come last), and a parameter.
+    __device__ __forceinline__ void operand(int cell, int n, int word, int width, int start,
+                                            int source) {
+        constexpr int EACH = Side::READS + Side::EDGE_READS;
+        if (this_thread() != (cell * EACH + n) % PROCESSOR) return;
+        const real* const tensor =
+            word < 0 ? nullptr
+                     : reinterpret_cast<const real*>(words[word]) + start + U::first(channel.rank);
+        operands[cell * EACH + n] = {tensor, width, source};
+    }
+    __device__ __forceinline__ void parameter(int n, int word, int start) {
+        const real* const from = reinterpret_cast<const real*>(words[word]) + start;
+        for (int k = this_thread(); k < OWN; k += PROCESSOR)
+            parameters[n * OWN + k] =
+                k < U::count(channel.rank) ? from[U::first(channel.rank) + k] : real(0);
+    }
+
+    // Vectors on chip that products read: of a child, and of the row in this stage's buffer.
+    template <class Rows>
+    __device__ __forceinline__ const real* state(const Rows& rows, int i, int slot, int v) const {
+        return states + rows.child(i, slot).place * Side::STATE + v * ON_CHIP;
+    }
+    __device__ __forceinline__ const real* sent(int i, int v) const {
+        return buffers + ((parity * Side::ROWS + i) * Side::EXCHANGED + v) * ON_CHIP;
+    }
+
+    // Load the first piece of the script, of so many words, and let others send from now on: with
+    // the grid, if that is waited for, else after a barrier of the group.
+    __device__ __forceinline__ void open(int count, bool waits) {
+        for (int k = this_thread(); k < count; k += PROCESSOR) script[k] = memory[k];
+        if (waits) {
+            come_to_grid(channel.token.o);
+        } else {
+            channel.barrier();
+        }
+    }
+    // The same of an edge of the level: of its child, and in this stage's buffer.
+    template <class Rows>
+    __device__ __forceinline__ const real* edge_state(const Rows& rows, int edge, int v) const {
+        return states + rows.child(0, edge).place * Side::STATE + v * ON_CHIP;
+    }
+    __device__ __forceinline__ const real* edge_sent(int edge, int v) const {
+        return edge_buffers + ((parity * Side::EDGES + edge) * Side::EXCHANGED_EDGES + v) * ON_CHIP;
+    }
+
+    // Follow the script; false when a wait ran out.
+    __device__ __forceinline__ bool follow() {
+        begin_piece();
+        for (;;) {
+            const LevelWords level(script + at);
+            const ScriptWord head = level.head;
+            if ((head.x & 0xff) == CELL_LEVEL) {
+                at += level.size();
+                Side::run(*this, head.x >> 8, level);
+                continue;
+            }
+            after_one = false;
+            if (head.x == CELL_TAKE) {
+                take_states(head.y, head.z);
+            } else if (head.x == CELL_LEAVE) {
+                take_edges(head.y);
+            } else if (head.x == CELL_MEET) {
+                channel.barrier();
+                ++at;
+            } else if (head.x == CELL_NEXT) {
+                load_piece(head.y, head.z);
+            } else {
+                break;
+            }
+        }
+        wait_for_copies<0>();
+        int& alive = shared_state().turn.alive;
+        if (this_thread() == 0) alive = 1;
+        __syncthreads();
+        if (!channel.token.alive) alive = 0;
+        __syncthreads();
+        return alive;
+    }
+    __device__ __forceinline__ void load_piece(int from, int count) {
+        wait_for_copies<0>();
+        __syncthreads();  // the last piece is no longer read
+        for (int k = this_thread(); k < count; k += PROCESSOR) script[k] = memory[from + k];
+        __syncthreads();
+        begin_piece();
+    }
+    __device__ __forceinline__ void begin_piece() {
+        at = ahead = 0;
+        look_ahead();
+        for (int k = 0; k < CELL_AHEAD; ++k) fetch((buffer + k) % CELL_BUFFERS);
+        wait_for_copies<0>();
+        __syncthreads();
+    }
+
+    // A level, and again as often as it is repeated.
+    template <class Cell>
+    __device__ __forceinline__ void levels(const LevelWords& level) {
+        if (level.count() == 1) {
+            repeat<Cell>(OneRow_<Cell::SLOTS, Cell::CHAIN>(level), 1, level);
+        } else {
+            repeat<Cell>(FewRows_<Cell::SLOTS, Cell::CHAIN>(level), level.count(), level);
+        }
+    }
+    template <class Cell, class Rows>
+    __device__ __forceinline__ void repeat(Rows rows, int count, const LevelWords& level) {
+#pragma unroll 1
+        for (int times = level.head.z;;) {
+            Cell::run(*this, rows, count, level.more.z, level.sent());
+            buffer = (buffer + 1) % CELL_BUFFERS;
+            after_one = Rows::ONE && OWN <= PROCESSOR;
+            if (--times == 0) break;
+            rows.template next<Side::BACK>(level.head.w, level.more.x, level.more.y);
+        }
+    }
+
+    template <class Cell, class Stage, bool FIRST, bool LAST, class Rows>
+    __device__ __forceinline__ void stage(const Rows& rows, int count, int edge_count,
+                                          int sent_rows) {
+        constexpr int VECTORS = Stage::TO_BUFFERS + Stage::TO_STATES + Stage::TO_EDGES;
+        if constexpr (FIRST && Side::EXCHANGED + Side::EXCHANGED_EDGES > 0) parity ^= 1;
+        if constexpr (Stage::MULTIPLIES) Stage::multiply(*this, rows, count, edge_count);
+        // The level's own operands are asked for while the group meets, if it does before the last
+        // stage; what has come when this level is over is what the next one reads.
+        constexpr int ON_THEIR_WAY = Cell::FETCHES_LAST ? CELL_AHEAD - 2 : CELL_AHEAD - 1;
+        if constexpr (LAST && VECTORS == 0) wait_for_copies<ON_THEIR_WAY>();
+        if constexpr (Stage::MULTIPLIES) {
+            __syncthreads();
+        } else if constexpr (FIRST) {
+            // What a thread reads of its unit after one row it has written itself.
+            if (!(Rows::ONE && after_one)) __syncthreads();
+        }
+#pragma unroll 1
+        for (int at_unit = this_thread(); at_unit < count * OWN; at_unit += PROCESSOR) {
+            const int i = Rows::ONE ? 0 : at_unit / OWN, k = Rows::ONE ? at_unit : at_unit % OWN;
+            if (k < U::count(channel.rank))
+                Stage::elements(Unit<CellMachine, Rows>{*this, rows, i, k});
+        }
+        if constexpr (VECTORS > 0) {
+            if constexpr (LAST) wait_for_copies<ON_THEIR_WAY>();
+            __syncthreads();
+            hand_on<Stage>(rows, count, edge_count, sent_rows);
+        }
+        if constexpr (Stage::FETCHES) fetch((buffer + CELL_AHEAD) % CELL_BUFFERS);
+        if constexpr (LAST && VECTORS == 0 && Side::MULTIPLIES_FIRST) __syncthreads();
+        if constexpr (VECTORS > 0) meet<Stage>(rows, count, edge_count, sent_rows);
+    }
+
+    // Where a vector of a row is received.
+    template <class Stage, class Rows>
+    __device__ __forceinline__ real* place_of(const Rows& rows, int i, int v) const {
+        if (v < Stage::TO_BUFFERS) return const_cast<real*>(sent(i, Stage::FIRST_BUFFER + v));
+        return states + rows.place(i) * Side::STATE +
+               (Stage::FIRST_STATE + v - Stage::TO_BUFFERS) * ON_CHIP;
+    }
+    // The own units of a vector of a row, which are sent after a barrier.
+    __device__ __forceinline__ real& staged_unit(int i, int v, int k) const {
+        return staged[(i * Side::STAGED + v) * OWN + k];
+    }
+    template <class Stage>
+    static __device__ __forceinline__ int elements_of(int count, int edge_count, int sent_rows) {
+        return (count * Stage::TO_BUFFERS + edge_count * Stage::TO_EDGES +
+                sent_rows * Stage::TO_STATES) *
+               ON_CHIP;
+    }
+    template <class Stage, class Rows>
+    __device__ __forceinline__ void hand_on(const Rows& rows, int count, int edge_count,
+                                            int sent_rows) {
+        constexpr int BUFFERS = Stage::TO_BUFFERS, VECTORS = BUFFERS + Stage::TO_STATES;
+        if constexpr (VECTORS > 0)
+            send_vectors<VECTORS, Rows::ONE>(
+                count, [&](int i, int v) { return &staged_unit(i, v, 0); },
+                [&](int i, int v) {
+                    const bool goes = v < BUFFERS || i < sent_rows;
+                    return goes ? place_of<Stage>(rows, i, v) : nullptr;
+                },
+                [&](int i, int v) {
+                    return v < BUFFERS ? i * BUFFERS + v
+                                       : count * BUFFERS + i * Stage::TO_STATES + v - BUFFERS;
+                });
+        if constexpr (Stage::TO_EDGES > 0)
+            send_vectors<Stage::TO_EDGES, false>(
+                edge_count,
+                [&](int i, int v) { return staged_edges + (i * Side::STAGED_EDGES + v) * OWN; },
+                [&](int i, int v) {
+                    return const_cast<real*>(edge_sent(i, Stage::FIRST_EDGE + v));
+                },
+                [&](int i, int v) {
+                    return count * BUFFERS + sent_rows * Stage::TO_STATES + i * Stage::TO_EDGES + v;
+                });
+    }
+    // Send own units of vectors of rows: from(row, vector) has them, they are received at
+    // to(row, vector), if that is not null, and at(row, vector) says which vector of the meeting
+    // each is.
+    template <int VECTORS, bool ONE, class From, class To, class At>
+    __device__ __forceinline__ void send_vectors(int count, From from, To to, At at_vector) {
+        constexpr int QUADS = OWN / VECTOR;
+        if constexpr (SCOPE == CLUSTER) {
+            constexpr int SHARE = Channel<PROCESSORS>::SHARE;
+#pragma unroll 1
+            for (int q = channel.turn(); q < count * VECTORS * QUADS; q += SHARE) {
+                const int i = ONE ? 0 : q / (VECTORS * QUADS), v = q / QUADS % VECTORS;
+                const int k = q % QUADS * VECTOR;
+                real* const there = to(i, v);
+                if (there != nullptr)
+                    channel.send(there + channel.rank * OWN + k, load<VECTOR>(from(i, v) + k));
+            }
+        } else {
+#pragma unroll 1
+            for (int q = this_thread(); q < count * VECTORS * OWN; q += PROCESSOR) {
+                const int i = q / (VECTORS * OWN), v = q / OWN % VECTORS, k = q % OWN;
+                real* const there = to(i, v);
+                if (there == nullptr) continue;
+                if constexpr (SCOPE == ALONE) {
+                    there[k] = from(i, v)[k];
+                } else {
+                    channel.send(at_vector(i, v) * ON_CHIP + channel.rank * OWN + k, from(i, v)[k]);
+                }
+            }
+        }
+    }
+    template <class Stage, class Rows>
+    __device__ __forceinline__ void meet(const Rows& rows, int count, int edge_count,
+                                         int sent_rows) {
+        const int elements = elements_of<Stage>(count, edge_count, sent_rows);
+        if constexpr (SCOPE == CLUSTER) {
+            if (elements > 0) channel.meet(elements);
+        } else {
+            if constexpr (SCOPE == GRID) {
+                channel.receive(elements, [&](int n) {
+                    constexpr int BUFFERS = Stage::TO_BUFFERS, STATES = Stage::TO_STATES;
+                    constexpr int OF_ROW = BUFFERS > 0 ? BUFFERS : 1;
+                    constexpr int OF_STATE = STATES > 0 ? STATES : 1;
+                    constexpr int OF_EDGE = Stage::TO_EDGES > 0 ? Stage::TO_EDGES : 1;
+                    const int vector = n / ON_CHIP, c = n % ON_CHIP;
+                    if (vector < count * BUFFERS)
+                        return place_of<Stage>(rows, vector / OF_ROW, vector % OF_ROW) + c;
+                    const int left = vector - count * BUFFERS, e = left - sent_rows * STATES;
+                    if (e < 0)
+                        return place_of<Stage>(rows, left / OF_STATE, BUFFERS + left % OF_STATE) +
+                               c;
+                    return const_cast<real*>(
+                               edge_sent(e / OF_EDGE, Stage::FIRST_EDGE + e % OF_EDGE)) +
+                           c;
+                });
+            }
+            __syncthreads();
+        }
+    }
+
+    // Look for the next level whose operands are to be fetched.
+    __device__ __forceinline__ void look_ahead() {
+        ScriptWord head = script[ahead];
+        while (head.x == CELL_TAKE || head.x == CELL_LEAVE || head.x == CELL_MEET) {
+            ahead += 1 + (head.x == CELL_MEET ? 0 : (head.y + 1) / 2);
+            head = script[ahead];
+        }
+        ahead_left = (head.x & 0xff) == CELL_LEVEL ? head.z : 0;
+        ahead_rows = ahead_children = ahead_above = 0;
+    }
+    __device__ __forceinline__ void fetch(int into) {
+        constexpr int TOGETHER = U::TOGETHER, EACH = OWN / TOGETHER, PIECES = Side::READS * EACH;
+        static_assert(PIECES > 0, "a side reads something");
+        if (ahead_left > 0) {
+            const ScriptWord head = script[ahead], more = script[ahead + 1];
+            const ScriptWord* const rows = script + ahead + 2;
+            const int count = head.y & 0xff, cell = head.x >> 8;
+            const Pair* const lists = reinterpret_cast<const Pair*>(rows + count);
+#pragma unroll 1
+            for (int p = PROCESSOR - 1 - this_thread(); p < count * PIECES; p += PROCESSOR) {
+                const int i = p / PIECES, n = p % PIECES / EACH, k = p % EACH * TOGETHER;
+                const CellOperand x = operands[cell * (Side::READS + Side::EDGE_READS) + n];
+                if (x.from == nullptr || k >= U::count(channel.rank)) continue;
+                const ScriptWord at_row = rows[i];
+                const bool own = x.source == OF_ITSELF, above = x.source == OF_ABOVE;
+                const int other = above ? at_row.y + (int)((unsigned)at_row.w >> 24)
+                                        : (at_row.w & 0xffff) + x.source;
+                const int found = own ? at_row.x : lists[other].row;
+                const bool there = found >= 0;
+                const long long row = found + (own     ? ahead_rows
+                                               : above ? ahead_above
+                                                       : ahead_children);
+                copy_or_zero<TOGETHER>(
+                    reads + ((into * Side::ROWS + i) * Side::READS + n) * OWN + k,
+                    there ? x.from + row * x.width + k : x.from, there);
+            }
+            if constexpr (Side::EDGE_READS > 0) fetch_edges(into, cell, rows, count, more.z);
+            ahead_rows += head.w;
+            ahead_children += more.x;
+            ahead_above += more.w;
+            if (--ahead_left == 0) {
+                ahead += head.y >> 16;
+                look_ahead();
+            }
+        }
+        commit_copies();
+    }
+
+    // Operands of edges: source -1 for the edge itself, 0 for its child.
+    __device__ __forceinline__ void fetch_edges(int into, int cell, const ScriptWord* rows,
+                                                int count, int edge_count) {
+        constexpr int TOGETHER = U::TOGETHER, EACH = OWN / TOGETHER;
+        constexpr int READS = Side::EDGE_READS, PIECES = READS * EACH;
+        const Pair* const lists = reinterpret_cast<const Pair*>(rows + count);
+#pragma unroll 1
+        for (int p = PROCESSOR - 1 - this_thread(); p < edge_count * PIECES; p += PROCESSOR) {
+            const int e = p / PIECES, n = p % PIECES / EACH, k = p % EACH * TOGETHER;
+            const CellOperand x = operands[cell * (Side::READS + READS) + Side::READS + n];
+            if (x.from == nullptr || k >= U::count(channel.rank)) continue;
+            long long row = lists[e].row;
+            if (x.source < 0) {  // edges of a row follow each other
+                int i = count - 1;
+                while (i > 0 && (rows[i].w & 0xffff) > e) --i;
+                row = rows[i].z + e - (rows[i].w & 0xffff);
+            }
+            copy_or_zero<TOGETHER>(edge_reads + ((into * Side::EDGES + e) * READS + n) * OWN + k,
+                                   x.from + row * x.width + k, true);
+        }
+    }
+
+    __device__ __forceinline__ void take_states(int count, int now) {
+        constexpr int TOGETHER = U::TOGETHER, EACH = ON_CHIP / TOGETHER;
+        constexpr int PIECES = Side::SENT * EACH, OWNS = OWN / TOGETHER, KEPT = Side::KEPT * OWNS;
+        const Pair* const pairs = reinterpret_cast<const Pair*>(script + at + 1);
+#pragma unroll 1
+        for (int p = this_thread(); p < count * (PIECES + KEPT); p += PROCESSOR) {
+            const Pair x = pairs[p / (PIECES + KEPT)];
+            const int q = p % (PIECES + KEPT);
+            real* const to = states + x.place * Side::STATE;
+            if (q < PIECES) {
+                const int v = q / EACH, c = q % EACH * TOGETHER, unit = U::element(c);
+                if (unit < 0) continue;
+                const real* const from = reinterpret_cast<const real*>(words[Side::state_word(v)]);
+                copy_or_zero<TOGETHER>(to + v * ON_CHIP + c,
+                                       from + (long long)x.row * U::UNITS + unit, true);
+            } else {
+                const int v = (q - PIECES) / OWNS, k = (q - PIECES) % OWNS * TOGETHER;
+                if (k >= U::count(channel.rank)) continue;
+                const real* const from =
+                    reinterpret_cast<const real*>(words[Side::state_word(Side::SENT + v)]);
+                copy_or_zero<TOGETHER>(
+                    to + Side::SENT * ON_CHIP + v * OWN + k,
+                    from + (long long)x.row * U::UNITS + U::first(channel.rank) + k, true);
+            }
+        }
+        at += 1 + (count + 1) / 2;
+        if (now) {
+            commit_copies();
+            wait_for_copies<0>();
+            __syncthreads();
+        }
+    }
+    __device__ __forceinline__ void take_edges(int count) {
+        const Pair* const pairs = reinterpret_cast<const Pair*>(script + at + 1);
+        __syncthreads();  // what other threads have stored
+#pragma unroll 1
+        for (int p = this_thread(); p < count * Side::LEFT * OWN; p += PROCESSOR) {
+            const Pair x = pairs[p / (Side::LEFT * OWN)];
+            const int v = p / OWN % (Side::LEFT > 0 ? Side::LEFT : 1), k = p % OWN;
+            if (k >= U::count(channel.rank)) continue;
+            const real* const from = reinterpret_cast<const real*>(words[Side::edge_word(v)]);
+            edges[(x.place * Side::LEFT + v) * OWN + k] =
+                from[(long long)x.row * U::UNITS + U::first(channel.rank) + k];
+        }
+        at += 1 + (count + 1) / 2;
+        __syncthreads();
+    }
+};
