@@ -16,7 +16,6 @@ from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate, train
 from tests.shim_device import ShimDevice
 from tests.strategies import CLASSES, WORDS, with_pulls
 from vertexrt.api.network import Network
-from vertexrt.engine.variant import Passes
 from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cuda import cell_text
@@ -52,8 +51,7 @@ def net(name: str, processors: int, dtype: str, shuffle: int = 0, total: int = 4
     """Compile once for all tests."""
     if not processors:
         return PLAIN.compile(FUNCTIONS[name][0]())
-    passes = Passes(cells=True)
-    way = Way("shim", dtype, engine="persistent", processors=processors, passes=passes)
+    way = Way("shim", dtype, engine="persistent", processors=processors)
     traced = FUNCTIONS[name][0]().trace()
     device = ShimDevice(shuffle, processors=total)
     return way.with_values(vrt.Network(compile_on(device, traced, way.options()), 3, "mean_graphs"))
@@ -130,7 +128,7 @@ def test_levels_of_a_chain_are_one_instruction(name: str) -> None:
     launch = launch_of(here, batch)
     words = launch.paths.cells.reshape(-1, 4)
     levels = [x for x in words.tolist() if x[0] & 0xFF == LEVEL and x[2] > 40]
-    assert len(levels) == BOTH * launch.paths.lengths.shape[1]
+    assert len(levels) == BOTH * launch.paths.groups
 
 
 def test_a_script_with_a_wrong_place_is_refused() -> None:

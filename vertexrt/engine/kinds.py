@@ -172,7 +172,7 @@ def make_ready(variant: Variant) -> Ready:
         for task in tasks:  # what processors exchange gets tensors
             variant.note_tensors(task)
         processors = variant.backend.load_segments(
-            segmented, variant.binding, variant.processors, path_programs, variant.use.rule
+            segmented, variant.binding, variant.processors, variant.use.rule
         )
         scratch = processors.scratch
         shape = shape_of(segmented, scratch)

@@ -21,7 +21,7 @@ A cell may be written by hand in the same form: `docs/device.md` says how.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 
 from vertexrt.ir.expressions import CUDA, translate
@@ -56,7 +56,6 @@ from vertexrt.kernels.cuda.cell_cut import (
     Vector,
     operands_of,
 )
-from vertexrt.kernels.cuda.shared_sides import MOST_WORDS, SharedSide
 from vertexrt.kernels.cuda.weights import SideWeights
 
 INLINE = "__device__ __forceinline__"
@@ -105,13 +104,31 @@ def fixed_bytes(side: CellSide, itemsize: int) -> int:
 
 
 OF_KERNEL = "const long long* const own = job.w;"
+# Words that a processor has at hand: in place of the arguments of a step, which it has none of.
+MOST_WORDS = 96
+
+
+@dataclass(frozen=True, slots=True)
+class SharedSide:
+    """A function of a kernel.
+
+    Attributes:
+        name: of the function; lines: its text, and that of its tables.
+        sides: the numbers of those that it is.
+    """
+
+    name: str
+    lines: tuple[str, ...]
+    sides: tuple[int, ...]
+
+
 Placed = tuple[CellSide, SideWeights, tuple[int, int]]
 
 
 def share_cells(sides: Mapping[int, Placed], words: Mapping[str, int]) -> list[SharedSide]:
     """Return the functions of the sides that run cells: sides that are alike have one.
 
-    Such sides differ in what they are given, which a table says then (`shared_sides.py`).
+    Such sides differ in what they are given, which a table says then.
 
     Args:
         words: numbers of what the kernel is given, by name.

@@ -174,16 +174,6 @@ struct WeightsInBoth : Layout<ROWS, DEEP> {
 #endif
 };
 
-// Copy a share to registers.
-template <int ROWS, int DEEP>
-__device__ __forceinline__ void copy_weights(WeightsInRegisters<ROWS, DEEP>& to,
-                                             const WeightsInSharedMemory<ROWS, DEEP>& from) {
-#pragma unroll
-    for (int k = 0; k < Layout<ROWS, DEEP>::FLOATS / 4; ++k)
-#pragma unroll
-        for (int c = 0; c < 4; ++c) to.put(k, c, from.at(k, c));
-}
-
 // A number that need not stay next to those that it was loaded with: operands of matrix units are
 // other quartets of registers. `nothing` is zero.
 __device__ __forceinline__ float detached(float x, unsigned nothing) {
