@@ -48,8 +48,8 @@ def header() -> str:
 // Made from script/isa.py and kernels/cuda/instruction.py, which say what the fields mean.
 #pragma once
 
-{c_struct("Instruction", FIELDS, 4 * ALIGN, (OF_LAUNCHES,))}
+{c_struct("Instruction", (*FIELDS, *OF_LAUNCHES), 4 * ALIGN)}
 constexpr int INSTRUCTION_WORDS = sizeof(Instruction) / sizeof(int);
-enum {{ {", ".join(OPS)} }};  // `op` in the script of all processors
+enum {{ {", ".join(OPS)} }};  // `op`
 enum {{ NO_WAIT = {NONE}, FOR_ALL }};  // `wait`
 """

@@ -44,7 +44,7 @@ class KernelWriter:
     Attributes:
         phases: of the sides of the path, which run cells; sides: the weights that they hold.
         cells: the sides, by number, and how many places each has for states and for edges.
-        in_turn: of `PlacedPath`.
+        in_turn: of `PlacedPath`; needs_registers: whether some side does.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class KernelWriter:
         self.phases = tuple(placed.sides)
         self.sides = [side.weights for side in placed.sides.values()]
         self.cells = {k: (x.cells, x.places) for k, x in enumerate(placed.sides.values())}
+        self.needs_registers = any(x.needs_registers for x in placed.sides.values())
         self.launches = [self._launches(task, binding) for task in tasks]
         self.all_steps = [s for x in self.launches for s in x.steps if isinstance(s, Kernel)]
         self.steps = self._different_steps()

@@ -9,7 +9,7 @@ with a meeting of all between two of them, as they run what is outside the path
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from vertexrt.ir.layers import Phase, is_within_layer
@@ -17,7 +17,6 @@ from vertexrt.ir.passes.segment import SegmentedTask, segment_tasks
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.cell_cut import LEVEL_ROWS, CellSide, NoCell, cut_side
 from vertexrt.kernels.cuda.cell_text import cell_places, fixed_bytes, least_places
-from vertexrt.kernels.cuda.weight_layout import THREADS
 from vertexrt.kernels.cuda.weights import (
     SHARED_STATE_BYTES,
     Budget,
@@ -45,11 +44,17 @@ class CutPath:
 
 
 class Placed(NamedTuple):
-    """A side that runs cells: its weights, and how many places there are for states and edges."""
+    """A side that runs cells.
+
+    Attributes:
+        places: how many there are for states and for edges.
+        needs_registers: shared memory has no room for the weights that registers hold.
+    """
 
     cells: CellSide
     weights: SideWeights
     places: tuple[int, int]
+    needs_registers: bool
 
 
 class PlacedPath(NamedTuple):
@@ -119,15 +124,11 @@ def place_path(path: CutPath, budget: Budget) -> PlacedPath | Misfit:
 def _place(side: CellSide, budget: Budget) -> Placed | Misfit:
     """Place the weights of a side that runs cells, and count the places left."""
     fixed = -(-fixed_bytes(side, budget.itemsize) // budget.itemsize)
-    on_chip = place_weights(side.held, fixed + least_places(side), budget)
+    others = fixed + least_places(side)
+    on_chip = place_weights(side.held, others, budget)
     if isinstance(on_chip, Misfit):
         return on_chip
     room = budget.shared_bytes - SHARED_STATE_BYTES
     places = cell_places(side, on_chip, room, budget.itemsize)
-    return Placed(side, on_chip, places)
-
-
-def needs_registers(side: SideWeights, budget: Budget) -> bool:
-    """Tell whether shared memory has no room for the weights that registers hold."""
-    room = budget.shared_bytes - SHARED_STATE_BYTES - side.shared
-    return room < budget.registers_of(side) * THREADS * 4
+    without = place_weights(side.held, others, replace(budget, registers=0, divides=False))
+    return Placed(side, on_chip, places, isinstance(without, Misfit))

@@ -27,7 +27,6 @@ from vertexrt.kernels.cuda.path import (
     PlacedPath,
     cut_path,
     is_outside_path,
-    needs_registers,
     place_path,
 )
 from vertexrt.kernels.cuda.script_rounds import Facts
@@ -143,7 +142,7 @@ def load_smallest(
     in_order = _Candidates(_different(writers))
     for size, mine in itertools.groupby(in_order, lambda each: Size.of(each.writer.budget)):
         candidate, spilled = _least_spilled(mine, in_order.ahead, device, real)
-        most = _most_spilled(candidate.writer, budgets[-1])
+        most = _most_spilled(candidate.writer, budgets)
         if spilled.bytes <= most or not candidate.writer.cells:
             return candidate.writer, device.load([candidate.source], real)[candidate.name]
         refused[size] = spilled.text
@@ -157,15 +156,14 @@ def _check_words(count: int, of: str, most: int) -> None:
         raise NoKernelError.at("cuda", got, f"at most {most}", "take engine='batched'")
 
 
-def _most_spilled(writer: KernelWriter, last: Budget) -> int:
+def _most_spilled(writer: KernelWriter, budgets: Sequence[Budget]) -> int:
     """Return how many bytes of a thread a kernel may spill.
 
     Args:
-        last: the budget that is tried last.
+        budgets: all that are tried.
     """
-    largest = writer.processors == last.processors
-    on_chip_only_so = any(needs_registers(side, writer.budget) for side in writer.sides)
-    if last.streams and largest and on_chip_only_so:
+    largest = writer.processors == max(budget.processors for budget in budgets)
+    if budgets[-1].streams and largest and writer.needs_registers:
         return MOST_BEFORE_TURNS
     return MOST_IN_BOTH if any(side.divided for side in writer.sides) else MOST_SPILLED
 

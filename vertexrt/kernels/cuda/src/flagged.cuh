@@ -1,7 +1,7 @@
-// Elements that the members of a group too large to be a cluster hand each other through memory: each
-// in one word with a flag. A member that finds the flag has the element, so that none waits at a
-// barrier, and no store at a fence. A flag, which is never zero, is of one meeting of a launch, and
-// the words are zero when a launch begins.
+// Elements that the members of a group too large to be a cluster hand each other through memory:
+// each in one word with a flag. A member that finds the flag has the element, so that none waits at
+// a barrier, and no store at a fence. A flag, which is never zero, is of one meeting of a launch,
+// and the words are zero when a launch begins.
 //
 // Source: the protocol LL of NCCL.
 #pragma once

@@ -3,7 +3,8 @@
 //
 // - Steps outside the path are launches of the batched engine, whose blocks are distributed over
 //   all processors. Barriers over the grid order them.
-// - Phases of the path that are cells are run by *groups* of processors, each by its own script, the
+// - Phases of the path that are cells are run by *groups* of processors, each by its own script,
+// the
 //   same for all its members: see cell.cuh. The others run in turn, as what is outside the path.
 // - Every wait is bounded by a clock. A processor whose wait runs out leaves a record; all
 //   processors end, and nothing is updated.
