@@ -71,7 +71,7 @@ __device__ __forceinline__ void multiply_by_lanes(const Share& share, int first,
 
 constexpr int FEWEST_FOR_TENSOR_CORES = 5;  // rows
 
-// Compute partial sums of the next rows, up to MANY_ROWS of them, in an area with room for MOST;
+// Compute partial sums of the next rows, up to TILE_ROWS of them, in an area with room for MOST;
 // return how many rows.
 template <int MOST, int READ, int ROWS, int DEEP, class Share, class X>
 __device__ __forceinline__ int make_partial_sums(Share& share, int first, int left, X x,
@@ -79,17 +79,6 @@ __device__ __forceinline__ int make_partial_sums(Share& share, int first, int le
     using L = Layout<ROWS, DEEP>;
     if (left <= 0) return 0;
 #ifdef VRT_TENSOR_CORES
-    if constexpr (L::FOLD == 1 && MOST >= MANY_ROWS) {
-        if (left > TILE_ROWS) {
-            const int n = left < MANY_ROWS ? left : MANY_ROWS;
-            multiply_many_rows<L, L::HALVES, READ>(
-                first, n, x, [&](int h, int b, int c) { return weight_of<L>(share, h, b, c); },
-                [&](int h, int row, int column, float sum) {
-                    partial_sum<L, MOST>(part, h, row, column) = sum;
-                });
-            return n;
-        }
-    }
     if (MOST >= FEWEST_FOR_TENSOR_CORES && left >= FEWEST_FOR_TENSOR_CORES) {
         const int n = left < TILE_ROWS ? left : TILE_ROWS;
         multiply_by_tensor_cores<MOST, READ, ROWS, DEEP>(share, first, n, x, part);

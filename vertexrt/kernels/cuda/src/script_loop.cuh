@@ -99,6 +99,7 @@ template <int COUNT>
 __device__ __forceinline__ const long long* own_words(const long long* w, const short* numbers) {
     static_assert(COUNT * sizeof(long long) <= sizeof(SharedState::arguments), "there is room");
     long long* const own = reinterpret_cast<long long*>(shared_state().arguments);
+    __syncthreads();  // readers of the last step's arguments are done
     for (int k = this_thread(); k < COUNT; k += PROCESSOR) own[k] = w[numbers[k]];
     __syncthreads();
     return own;
