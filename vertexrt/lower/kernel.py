@@ -36,7 +36,6 @@ class Memory(Enum):
 
     TENSOR = "tensor"  # a dynamic tensor, by its number in the binding
     TEMPORARY = "temporary"  # a row for each row, or edge, of the launch
-    CARRIED = "carried"  # a temporary of the repetition after this one
     SCRATCH = "scratch"  # one row, which each row of the loop uses again
     CHOSEN = "chosen"  # one row, at the element that `Choose` found for this row
     REGISTER = "register"  # of the thread that makes the element; for one loop over elements

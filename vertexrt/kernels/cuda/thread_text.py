@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from vertexrt.kernels.cuda.edge_sums import write_edge_sum, write_sums_over_parents
 from vertexrt.kernels.cuda.element_text import LANES, ElementText
 from vertexrt.kernels.cuda.row_text import RowText
-from vertexrt.kernels.layout import PAD
-from vertexrt.lower.kernel import Leaf, ReadElement, Temporary, ValuePlace, register_name
+from vertexrt.lower.kernel import Temporary, ValuePlace, register_name
 from vertexrt.lower.threads import (
     EdgeSum,
     ElementLoop,
@@ -41,7 +40,7 @@ class ThreadText:
     def __init__(self, kernel: ThreadKernel, taken: Sequence[Temporary]) -> None:
         self.kernel = kernel
         edges = kernel.edges, kernel.splits_edges, kernel.relations
-        self.t = RowText(taken, PAD, "long long", *edges)
+        self.t = RowText(taken, *edges)
         self.elements = ElementText(self.t)
         self._stores: list[str] = []  # of a loop, after its body: no load waits for them
         self._after: list[str] = []  # a loop
@@ -153,20 +152,6 @@ class ThreadText:
             "  }",
             "}",
         ]
-
-    def elements_of(
-        self, made: Sequence[MakeElements], value: ReadElement | Leaf
-    ) -> tuple[list[str], str]:
-        """Return statements for the elements of a value, and what has them then.
-
-        Args:
-            made: what it is made from.
-        """
-        with self.elements.in_loop() as lines:
-            for x in made:
-                self._make(x)
-            found = self.elements.vector(value)
-        return lines, found
 
     def of_element(self, statements: Sequence[ElementStatement]) -> list[str]:
         """Return statements for one element j, and then their stores."""

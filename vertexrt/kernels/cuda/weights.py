@@ -79,12 +79,6 @@ def most_own(piece: int, processors: int) -> int:
     return -(-piece // processors)
 
 
-def first_own(piece: int, processors: int) -> str:
-    """Return the text of a processor's first element of a piece that begins at 0."""
-    each, rest = divmod(piece, processors)
-    return f"rank * {piece} / {processors}" if rest else f"rank * {each}"
-
-
 @dataclass(frozen=True, slots=True)
 class SideWeights:
     """The weights of one side of the path, forward or backward, and where they are.
