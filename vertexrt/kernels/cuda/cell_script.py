@@ -1,13 +1,14 @@
 """Write the scripts of cells: array code, for every minibatch.
 
-A group follows one script on each side of the path (`cell.cuh` has its words). Its levels are the
-launches of the side, a few rows of the group at a time. This module says which rows lie in which
-place on chip, when states are taken from memory, and which levels are repeated.
+A group follows one script on each side of the path (`cell.cuh` has its words). The rows of a group
+are put in levels, children first; a backward side runs them turned round. Sides whose rows are the
+same share the levels. Then scripts are written level by level: which rows lie in which place on
+chip, when states are taken from memory, and which levels are repeated.
 
-A place is used again when the last reader of its row is over: for what the group sends itself at
-once, for what others send after the next meeting, since only then all have read it. Where there is
-no place left, a row is not sent, or the place of a row is taken away: all that lies on chip is in
-memory too, and is taken from there when it is wanted.
+A place is used again when the last reader of its row is over: for what a processor copies there
+itself at once, for what others send after the next meeting, since only then all have read it.
+Where there is no place left, a row is not sent, or the place of a row is taken away: all that lies
+on chip is in memory too, and is taken from there when it is wanted.
 """
 
 from __future__ import annotations
@@ -22,15 +23,18 @@ from vertexrt.script.groups import Groups, bounds_of
 Array = np.ndarray[Any, Any]
 
 END, LEVEL, TAKE, LEAVE, MEET, NEXT = range(6)  # `CellOp` of cell.cuh
-MOST_ROWS, PIECE, AHEAD = 8, 1024, 3
+PIECE, AHEAD = 1024, 3
 EDGES_A_ROW = 4  # of a level whose rows have lists of children
 ALL = 1 << 62
 MOST_PARENTS = 127  # of a row
 MOST_PAIRS = 512  # of edges to parents, after which a level takes no more rows
 NONE = -1
-FREE, PENDING, USED = range(3)  # places: `PENDING` ones may still be read by other processors
 # Columns of what is known of a side.
 IS_CELL, BACK, STATE_PLACES, EDGE_PLACES, ROWS, LAYER, READS_ABOVE = range(7)
+OFF_CHIP, MADE, STORED = range(3)  # the child of an edge: without a place, of this side, in memory
+PROGRAM, FIRST, COUNT = range(3)  # columns of levels
+AT, BEGIN, PIECE_AT, LINK, LENGTH = range(5)  # of `_Out.state`
+FREE, PENDING, LOST = range(3)  # of `_Chip.counts`
 
 
 class CellFacts(NamedTuple):
@@ -66,42 +70,33 @@ class CellBatch(NamedTuple):
     above_edge: Array
 
 
-class _Levels(NamedTuple):
-    """The levels of a group on a side.
+class _Plan(NamedTuple):
+    """The rows of a side, and the levels that they are put in.
 
     Attributes:
-        program, first, rows: of each its program, where its rows begin among `listed`, and how
-            many there are.
-        chip: of each, the slots of children that have places.
-        listed: [rows] of all levels.
-        above: [1] the first edge whose parent is of a layer above.
-    """
-
-    program: Array
-    first: Array
-    rows: Array
-    chip: Array
-    listed: Array
-    above: Array
-
-
-class _Waiting(NamedTuple):
-    """Rows of a group that wait for others, while levels are arranged.
-
-    Attributes:
-        program: [rows] of each, NONE for those of no level.
-        waits: [rows] for how many others each waits.
-        graph: [rows] of each.
-        queue: [rows] those that wait for none, in order; NONE for those that have been taken.
-        rows, live: [graphs] rows that have not run, and the places that rows may have at once.
+        program: [rows] of each, NONE for those of other sides.
+        waits: [rows] for how many rows of the side each waits.
+        closes: [rows] of how many children it is the first parent.
+        uses: [rows] how often levels that are still to be written read each; of rows in memory,
+            only levels whose children have places count.
+        kind: [edges] OFF_CHIP, MADE or STORED.
+        bottom: [vertices] rows that wait for none, by their vertex; NONE for others.
+        queue: [rows] in the order of levels; in a group, behind these, rows that wait for none.
+        levels: [*, 3] of each its program, where its rows begin in `queue`, and their number.
+        ptr: [groups + 1] where the levels of each group begin.
+        turned: [programs] the program of another side whose rows are the same.
     """
 
     program: Array
     waits: Array
-    graph: Array
+    closes: Array
+    uses: Array
+    kind: Array
+    bottom: Array
     queue: Array
-    rows: Array
-    live: Array
+    levels: Array
+    ptr: Array
+    turned: Array
 
 
 class _Chip(NamedTuple):
@@ -109,21 +104,18 @@ class _Chip(NamedTuple):
 
     Attributes:
         place: [rows, or edges] of each its place, NONE for none.
-        holder: [places] whose it is, NONE for nobody's.
-        flag: [places] FREE, PENDING or USED.
-        free: a stack of places, of which some may not be free any more; pending: a stack.
-        counts: [3] of the stacks, with places that are free or pending in between.
-        was: [rows, or edges] the place that a child of the row (or the parent's edge) had, NONE
-            for none: in chains places take turns.
+        holder: [places] who had it last.
+        free, pending: stacks of places; others may still read the pending ones.
+        counts: [3] of the two stacks; and of rows or edges that are read and have lost their place.
+        order: [rows of a level] those that are sent first.
     """
 
     place: Array
     holder: Array
-    flag: Array
     free: Array
     pending: Array
     counts: Array
-    was: Array
+    order: Array
 
 
 class _Out(NamedTuple):
@@ -131,9 +123,8 @@ class _Out(NamedTuple):
 
     Attributes:
         words: int32 [*, 4]; flat: the same, int32 [*].
-        state: [7] words so far; where the script begins, where its piece does, and where the word
-            is that says how long the piece is, NONE for the first one; how long that one is; where
-            the last states are taken, and where that ends.
+        state: [5] AT: words so far; BEGIN, PIECE_AT: where the script and its piece begin; LINK:
+            the word that says how long the piece is, NONE for the first; LENGTH: of the first.
     """
 
     words: Array
@@ -148,296 +139,98 @@ def write_cells(facts: CellFacts, batch: CellBatch, groups: Groups) -> tuple[Arr
     Returns: int32 [*, 4] words; int32 [sides, groups, 2] where each script begins, and how many
         words its first piece has; whether the batch fits cells: else nothing is written.
     """
-    table, edge_ptr, parent_ptr = batch.table, batch.edge_ptr, batch.parent_ptr
-    launches, sides, number = len(table), len(facts.sides), groups.number
-    first = np.empty((launches, number + 1), np.int64)
-    bounds = bounds_of(groups.graph_ptr, number)
-    words, levels, most, fits = 8, 1, 1, True
-    for t in range(launches):
-        if facts.side_of[table[t, 0]] < 0:
-            continue
-        rows, row = table[t, 1], table[t, 2]
-        end, slots = row + rows, facts.slots_of[table[t, 0]]
-        parents = parent_ptr[end] - parent_ptr[row]
-        side = facts.side_of[table[t, 0]]
-        above, edges = _above(facts, batch, side), EDGES_A_ROW * facts.sides[side, ROWS]
-        for r in range(row, end):
-            children = edge_ptr[r + 1] - edge_ptr[r]
-            own = _end_of_parents(batch, r, above) - parent_ptr[r]
-            fits = fits and own <= MOST_PARENTS
-            if facts.sides[side, READS_ABOVE] > 0:
-                fits = fits and parent_ptr[r + 1] - parent_ptr[r] - own <= 1
-            fits = fits and (slots > 0 or children <= edges)
-            words += 10 + 2 * max(slots, children)
-        words += 2 * parents
-        for g in range(number):
-            first[t, g] = row
-            while row < end and groups.order[row] < bounds[g + 1]:
-                row += 1
-        levels += rows
-        first[t, number] = end
-    for s in range(sides):
-        most = max(most, facts.sides[s, STATE_PLACES], facts.sides[s, EDGE_PLACES])
-    words += 4 * sides * number + 4 * levels
-    if not fits:
-        return np.zeros((1, 4), np.int32), np.zeros((sides, number, 2), np.int32), False
-    out = np.zeros((words, 4), np.int32)
-    written = _Out(out, out.reshape(-1), np.zeros(7, np.int64))
+    sides, number = len(facts.sides), groups.number
     sections = np.zeros((sides, number, 2), np.int32)
-    rows = len(edge_ptr) - 1
-    uses, made = np.zeros(rows, np.int64), np.full(rows, NONE, np.int64)
-    chip = _Chip(
-        np.full(max(rows, len(batch.child_row)), NONE, np.int64),
-        np.full(most, NONE, np.int64),
-        np.zeros(most, np.int64),
-        np.zeros(most + 2 * rows + 2 * len(batch.child_row), np.int64),
-        np.zeros(most, np.int64),
-        np.zeros(3, np.int64),
-        np.full(max(rows, len(batch.child_row)), NONE, np.int64),
-    )
-    mine = _Levels(
-        np.empty(levels, np.int64),
-        np.empty(levels, np.int64),
-        np.empty(levels, np.int64),
-        np.empty(levels, np.int64),
-        np.empty(levels, np.int64),
-        np.zeros(1, np.int64),
-    )
-    graphs = len(groups.graph_ptr) - 1
-    waiting = _Waiting(
-        np.full(rows, NONE, np.int64),
-        np.zeros(rows, np.int64),
-        np.zeros(rows, np.int64),
-        np.zeros(rows, np.int64),
-        np.zeros(graphs, np.int64),
-        np.zeros(graphs, np.int64),
-    )
-    for s in range(sides):
-        if facts.sides[s, IS_CELL] == 0:
-            continue
-        back = facts.sides[s, BACK] > 0
-        mine.above[0] = _above(facts, batch, s)
-        for g in range(number):
-            count = _arrange(facts, batch, groups, s, g, first, waiting, mine)
-            for k in range(count):
-                for n in range(mine.first[k], mine.first[k] + mine.rows[k]):
-                    r = mine.listed[n]
-                    made[r] = k
-                    for e in range(edge_ptr[r], edge_ptr[r + 1]):
-                        child = batch.child_row[e]
-                        if child >= 0 and _has_place(mine.chip[k], e - edge_ptr[r]):
-                            uses[child] += 1
-            places = facts.sides[s, EDGE_PLACES] if back else facts.sides[s, STATE_PLACES]
-            for k in range(most):  # of the group before, which has rows of its own
-                if chip.holder[k] != NONE:
-                    chip.place[chip.holder[k]] = NONE
-            chip.holder[:] = NONE
-            chip.flag[:] = FREE
-            chip.counts[:] = 0
-            for k in range(places - 1, 0, -1):
-                chip.free[chip.counts[0]] = k
-                chip.counts[0] += 1
-            chip.counts[1] = max(places - 1, 0)
-            written.state[1] = written.state[0]
-            written.state[2] = written.state[0]
-            written.state[3] = NONE
-            if back:
-                _write_back(facts, batch, mine, count, chip, made, written)
-            else:
-                _write_forward(facts, batch, mine, count, chip, made, uses, written)
-            at = _take_words(written, 1)
-            written.words[at, 0] = END
-            sections[s, g, 0] = written.state[1]
-            _end_piece(written, written.state[0])
-            sections[s, g, 1] = written.state[4]
-            for k in range(count):
-                for n in range(mine.first[k], mine.first[k] + mine.rows[k]):
-                    r = mine.listed[n]
-                    made[r] = NONE
-                    if not back:
-                        chip.was[r] = NONE
-                    for e in range(edge_ptr[r], edge_ptr[r + 1]):
-                        if back:
-                            chip.was[e] = NONE
-                        if batch.child_row[e] >= 0:
-                            uses[batch.child_row[e]] = 0
-    return out[: written.state[0]], sections, True
-
-
-# Levels of a group.
-
-
-def _arrange(
-    facts: CellFacts,
-    batch: CellBatch,
-    groups: Groups,
-    side: int,
-    group: int,
-    first: Array,
-    w: _Waiting,
-    levels: _Levels,
-) -> int:
-    """Put the rows of a group in levels; return how many levels there are.
-
-    A level takes rows that wait for none, the first ones of one program. Graphs begin when there
-    are few of these and places for more, so that levels are full and rows keep their places.
-
-    Args:
-        first: [launches, groups + 1] where the rows of each group begin.
-    """
-    back, most = facts.sides[side, BACK] > 0, facts.sides[side, ROWS]
-    edge_ptr, child_row = batch.edge_ptr, batch.child_row
-    total, slots = 0, 1
+    words, places, most, fits = 8 + 4 * sides * number, 1, 1, True
     for t in range(len(batch.table)):
-        p = batch.table[t, 0]
-        if facts.side_of[p] != side:
+        if facts.side_of[batch.table[t, 0]] >= 0:
+            words += _most_words(facts, batch, t)
+            fits = fits and _fits(facts, batch, t)
+    if not fits:
+        return np.zeros((1, 4), np.int32), sections, False
+    for s in range(sides):
+        places = max(places, facts.sides[s, STATE_PLACES], facts.sides[s, EDGE_PLACES])
+        most = max(most, facts.sides[s, ROWS])
+    rows, edges = len(batch.edge_ptr) - 1, len(batch.child_row)
+    plan = _Plan(
+        np.empty(rows, np.int32),
+        np.empty(rows, np.int32),
+        np.empty(rows, np.int32),
+        np.empty(rows, np.int32),
+        np.empty(edges, np.int8),
+        np.empty(groups.graph_ptr[-1], np.int32),
+        np.empty(rows, np.int32),
+        np.empty((rows, 3), np.int32),
+        np.zeros(number + 1, np.int64),
+        np.empty(len(facts.side_of), np.int64),
+    )
+    chip = _Chip(
+        np.full(max(rows, edges), NONE, np.int32),
+        np.full(places, NONE, np.int32),
+        np.empty(places, np.int32),
+        np.empty(places, np.int32),
+        np.zeros(3, np.int64),
+        np.empty(most, np.int64),
+    )
+    made = np.empty((words, 4), np.int32)
+    out = _Out(made, made.reshape(-1), np.zeros(5, np.int64))
+    bounds = bounds_of(groups.graph_ptr, number)
+    done = np.zeros(sides, np.bool_)
+    for s in range(sides):
+        if facts.sides[s, IS_CELL] == 0 or done[s]:
             continue
-        slots = max(slots, facts.slots_of[p])
-        for r in range(first[t, group], first[t, group + 1]):
-            w.program[r] = p
-            w.waits[r] = 0
-            levels.listed[total] = r
-            total += 1
-    ptr = groups.graph_ptr
-    begin, end = len(ptr) - 1, 0
-    for k in range(total):
-        r = levels.listed[k]
-        low, high = 0, len(ptr) - 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            if ptr[middle] <= groups.order[r]:
-                low = middle
-            else:
-                high = middle
-        w.graph[r] = low
-        begin, end = min(begin, low), max(end, low + 1)
-    for graph in range(begin, end):
-        w.rows[graph] = 0
-        w.live[graph] = 0
-    for k in range(total):  # how many wait for each, and each for how many
-        r = levels.listed[k]
-        w.rows[w.graph[r]] += 1
-        below = 0
-        for e in range(edge_ptr[r], edge_ptr[r + 1]):
-            child = child_row[e]
-            if child < 0 or not _has_place(facts.chip_of[w.program[r]], e - edge_ptr[r]):
+        _find_bottom(facts, batch, groups.order, s, plan)
+        tail = 0
+        for g in range(number):
+            tail = _arrange(facts, batch, s, bounds, g, tail, plan)
+        for other in range(s, sides):
+            if done[other] or not _shares(facts, batch, s, other, plan):
                 continue
-            if w.program[child] != NONE:
-                below += 1
+            done[other] = True
+            back = facts.sides[other, BACK] > 0
+            for g in range(number):
+                _begin(facts.sides[other, EDGE_PLACES if back else STATE_PLACES], chip, out)
                 if back:
-                    w.waits[child] += 1
-        if not back:
-            w.waits[r] = below
-        if below == 0:  # about as many rows are live at once as have nothing below them
-            w.live[w.graph[r]] += 1
-    places = facts.sides[side, EDGE_PLACES] if back else facts.sides[side, STATE_PLACES]
-    room = places - 1 - most * slots * (1 if back else AHEAD + 1)
-    roots = np.empty(total, np.int64)  # that wait for none from the start, by graph
-    root_ptr = np.zeros(max(end - begin, 0) + 2, np.int64)
-    for k in range(total):
-        r = levels.listed[k]
-        if w.waits[r] == 0:
-            root_ptr[w.graph[r] - begin + 2] += 1
-    for n in range(2, len(root_ptr)):
-        root_ptr[n] += root_ptr[n - 1]
-    for k in range(total):
-        r = levels.listed[k]
-        if w.waits[r] == 0:
-            at = w.graph[r] - begin + 1
-            roots[root_ptr[at]] = r
-            root_ptr[at] += 1
-    head, tail, ready, live, done, count, graph = 0, 0, 0, 0, 0, 0, begin
-    while done < total:
-        while graph < end and (live == 0 or (ready < most and live + w.live[graph] <= room)):
-            for n in range(root_ptr[graph - begin], root_ptr[graph - begin + 1]):
-                w.queue[tail] = roots[n]
-                tail += 1
-                ready += 1
-            live += w.live[graph]
-            graph += 1
-        while w.queue[head] == NONE:
-            head += 1
-        p = w.program[w.queue[head]]
-        listed, edges, pairs, n, at = facts.slots_of[p] == 0, 0, 0, 0, head
-        until = tail
-        levels.program[count], levels.first[count], levels.chip[count] = p, done, facts.chip_of[p]
-        while at < until and n < most and pairs < MOST_PAIRS:
-            r = w.queue[at]
-            at += 1
-            if r == NONE or w.program[r] != p:
-                continue
-            edges += edge_ptr[r + 1] - edge_ptr[r]
-            if listed and n > 0 and edges > EDGES_A_ROW * most:
-                break
-            pairs += batch.parent_ptr[r + 1] - batch.parent_ptr[r]
-            levels.listed[done + n] = r
-            w.queue[at - 1] = NONE
-            n += 1
-        levels.rows[count] = n
-        for k in range(done, done + n):
-            r = levels.listed[k]
-            w.rows[w.graph[r]] -= 1
-            if w.rows[w.graph[r]] == 0:
-                live -= w.live[w.graph[r]]
-            if back:
-                for e in range(edge_ptr[r], edge_ptr[r + 1]):
-                    child = child_row[e]
-                    if child < 0 or not _has_place(facts.chip_of[p], e - edge_ptr[r]):
-                        continue
-                    if w.program[child] != NONE:
-                        w.waits[child] -= 1
-                        if w.waits[child] == 0:
-                            w.queue[tail] = child
-                            tail += 1
-                            ready += 1
-            else:
-                for q in range(batch.parent_ptr[r], batch.parent_ptr[r + 1]):
-                    e = batch.parent_edge[q]
-                    parent = batch.edge_row[e]
-                    of = w.program[parent]
-                    if of == NONE or not _has_place(facts.chip_of[of], e - edge_ptr[parent]):
-                        continue
-                    w.waits[parent] -= 1
-                    if w.waits[parent] == 0:
-                        w.queue[tail] = parent
-                        tail += 1
-                        ready += 1
-        ready -= n
-        done += n
-        count += 1
-    for k in range(total):
-        w.program[levels.listed[k]] = NONE
-    return count
+                    _write_back(facts, batch, other, g, plan, chip, out)
+                else:
+                    _write_forward(facts, batch, other, g, plan, chip, out)
+                at = _room_for(out, 1)
+                _word(out, at, END, 0, 0, 0)
+                out.state[AT] = at + 1
+                _end_piece(out, at + 1)
+                sections[other, g, 0] = out.state[BEGIN]
+                sections[other, g, 1] = out.state[LENGTH]
+    return made[: out.state[AT]], sections, True
 
 
-def _end_piece(out: _Out, end: int) -> None:
-    """Say how long the piece is that ends here."""
-    length = end - out.state[2]
-    if out.state[3] >= 0:
-        out.words[out.state[3], 2] = length
-    else:
-        out.state[4] = length
+def _most_words(facts: CellFacts, batch: CellBatch, launch: int) -> int:
+    """Return how many words the rows of a launch take at most: each may be a level of its own."""
+    p, rows, row = batch.table[launch, 0], batch.table[launch, 1], batch.table[launch, 2]
+    children = max(facts.slots_of[p] * rows, batch.edge_ptr[row + rows] - batch.edge_ptr[row])
+    return int(12 * rows + 2 * (children + batch.parent_ptr[row + rows] - batch.parent_ptr[row]))
 
 
-def _take_words(out: _Out, n: int) -> int:
-    """Return where so many words go, in a new piece where this one has no room for them."""
-    state = out.state
-    if state[0] + n + 1 - state[2] > PIECE:
-        at = state[0]
-        out.words[at, 0], out.words[at, 1] = NEXT, at + 1 - state[1]
-        _end_piece(out, at + 1)
-        state[3] = at
-        state[2] = at + 1
-        state[0] = at + 1
-    found = state[0]
-    state[0] = found + n
-    return int(found)
+def _fits(facts: CellFacts, batch: CellBatch, launch: int) -> bool:
+    """Tell whether words have room for the children and parents of all rows of a launch."""
+    p, rows, row = batch.table[launch, 0], batch.table[launch, 1], batch.table[launch, 2]
+    side, fits = facts.side_of[p], True
+    above = _above(facts, batch, side)
+    for r in range(row, row + rows):
+        parents = batch.parent_ptr[r + 1] - batch.parent_ptr[r]
+        if parents > 1:
+            own = _end_of_parents(batch, r, above) - batch.parent_ptr[r]
+            others = parents - own if facts.sides[side, READS_ABOVE] > 0 else 0
+            fits = fits and own <= MOST_PARENTS and others <= 1
+    if facts.slots_of[p] == 0:
+        for r in range(row, row + rows):
+            edges = batch.edge_ptr[r + 1] - batch.edge_ptr[r]
+            fits = fits and edges <= EDGES_A_ROW * facts.sides[side, ROWS]
+    return fits
 
 
 def _above(facts: CellFacts, batch: CellBatch, side: int) -> int:
     """Return the first edge whose parent is of a layer above that of a side; ALL for none."""
-    layer = facts.sides[side, LAYER]
-    found = ALL
+    layer, found = facts.sides[side, LAYER], ALL
     if layer >= 0 and len(batch.above_edge) > 0:
         found = int(batch.above_edge[layer])
     return found
@@ -451,327 +244,198 @@ def _end_of_parents(batch: CellBatch, row: int, above: int) -> int:
     return int(end)
 
 
-def _has_place(chip: int, slot: int) -> bool:
-    """Tell whether the child in a slot has a place on chip."""
-    return chip < 0 or (chip >> slot) & 1 > 0
-
-
-# Places.
-
-
-def _give_place(chip: _Chip, of: int, sends: bool, wanted: int) -> int:
-    """Give a row or an edge a place; NONE where there is none.
-
-    Args:
-        sends: others send to it; wanted: the place that it gets if that is free, or NONE.
-    """
-    found = NONE
-    if wanted > 0 and chip.flag[wanted] == FREE:
-        found = wanted
-    while found == NONE and chip.counts[0] > 0:
-        chip.counts[0] -= 1
-        k = chip.free[chip.counts[0]]
-        if chip.flag[k] == FREE:
-            found = k
-    if found == NONE and not sends and chip.counts[2] > 0:
-        chip.counts[2] -= 1
-        found = chip.pending[chip.counts[2]]
-    if found != NONE:
-        chip.flag[found] = USED
-        chip.holder[found] = of
-        chip.place[of] = found
-        chip.counts[1] -= 1
-    return int(found)
-
-
-def _take_place(chip: _Chip, of: int, pending: bool) -> None:
-    """Take the place of a row or an edge away.
-
-    Args:
-        pending: other processors may still read it.
-    """
-    k = chip.place[of]
-    chip.place[of] = NONE
-    chip.holder[k] = NONE
-    chip.counts[1] += 1
-    if pending:
-        chip.flag[k] = PENDING
-        chip.pending[chip.counts[2]] = k
-        chip.counts[2] += 1
-    else:
-        chip.flag[k] = FREE
-        chip.free[chip.counts[0]] = k
-        chip.counts[0] += 1
-
-
-def _have_met(chip: _Chip) -> None:
-    """Note that all processors have met: pending places are free."""
-    while chip.counts[2] > 0:
-        chip.counts[2] -= 1
-        k = chip.pending[chip.counts[2]]
-        chip.flag[k] = FREE
-        chip.free[chip.counts[0]] = k
-        chip.counts[0] += 1
-
-
-# Forward.
-
-
-def _write_forward(
-    facts: CellFacts,
-    batch: CellBatch,
-    levels: _Levels,
-    count: int,
-    chip: _Chip,
-    made: Array,
-    uses: Array,
-    out: _Out,
-) -> None:
-    """Write the script of a group on a forward side."""
-    edge_ptr, child_row = batch.edge_ptr, batch.child_row
-    taken = 0  # levels whose children from memory have places
-    last = NONE  # the word where the last level began, NONE where another instruction follows it
-    order = np.empty(MOST_ROWS, np.int64)
-    missing = np.empty(MOST_ROWS * 256, np.int64)
-    # Of rows from memory, how often the levels read them whose children have places: such a row may
-    # have many parents, and leaves when no level reads it soon.
-    held = np.zeros(len(edge_ptr) - 1, np.int64)
-    for i in range(count):
-        p, rows = levels.program[i], levels.rows[i]
-        mine = levels.listed[levels.first[i] : levels.first[i] + rows]
-        ahead = taken
-        while ahead < count and ahead <= i + AHEAD:
-            n = _missing(levels, edge_ptr, child_row, chip, made, ahead, ahead == i, missing)
-            room = MOST_ROWS * (ahead - i + 1)
-            if n > 0 and ahead > i and chip.counts[1] < n + room:
-                break
-            if n > 0:
-                now = ahead < i + AHEAD
-                _take_states(batch, levels, chip, made, i, missing[:n], now, out)
-                last = NONE
-            _hold(batch, levels, made, ahead, held)
-            ahead += 1
-        taken = ahead
-        n = _missing(levels, edge_ptr, child_row, chip, made, i, True, missing)
-        if n > 0:  # some that had a place
-            _take_states(batch, levels, chip, made, i, missing[:n], True, out)
-            last = NONE
-        sent, behind = 0, rows
-        for r in mine:  # those with a place come first
-            found = NONE
-            if uses[r] > 0:
-                found = _give_place(chip, r, True, _before(chip, batch, r, levels.chip[i]))
-            if found == NONE:
-                behind -= 1
-                order[behind] = r
-            else:
-                order[sent] = r
-                sent += 1
-        last = _write_level(facts, batch, levels, chip, p, rows, sent, order, last, out, False)
-        for k in range(rows):
-            for e in range(edge_ptr[order[k]], edge_ptr[order[k] + 1]):
-                child = child_row[e]
-                if child >= 0 and _has_place(levels.chip[i], e - edge_ptr[order[k]]):
-                    uses[child] -= 1
-                    held[child] -= int(made[child] == NONE)
-                    over = uses[child] == 0 if made[child] != NONE else held[child] == 0
-                    if over and chip.place[child] > 0:
-                        chip.was[order[k]] = chip.place[child]
-                        _take_place(chip, child, True)
-        if sent > 0:
-            _have_met(chip)
-
-
-def _hold(batch: CellBatch, levels: _Levels, made: Array, level: int, held: Array) -> None:
-    """Note what a level reads of rows from memory."""
-    for n in range(levels.first[level], levels.first[level] + levels.rows[level]):
-        r = levels.listed[n]
-        for e in range(batch.edge_ptr[r], batch.edge_ptr[r + 1]):
-            child = batch.child_row[e]
-            inside = child >= 0 and _has_place(levels.chip[level], e - batch.edge_ptr[r])
-            if inside and made[child] == NONE:
-                held[child] += 1
-
-
-def _take_states(
-    batch: CellBatch,
-    levels: _Levels,
-    chip: _Chip,
-    made: Array,
-    level: int,
-    missing: Array,
-    now: bool,
-    out: _Out,
-) -> None:
-    """Write that states are taken from memory.
-
-    Args:
-        level: the next one, whose children stay; now: they are there at once.
-    """
-    waits = False
-    for child in missing:
-        waits |= made[child] >= 0
-        if chip.counts[1] == 0:
-            _evict(levels, batch.edge_ptr, batch.child_row, chip, level)
-        _give_place(chip, child, False, NONE)
-    if waits:  # others have stored them on this side of the path
-        at = _take_words(out, 1)
-        out.words[at, 0] = MEET
-    at = _take_words(out, 1 + (len(missing) + 1) // 2)
-    if now and out.state[6] == at:  # one wait is for both
-        out.words[out.state[5], 2] = 0
-    out.state[5], out.state[6] = at, out.state[0]
-    out.words[at, 0], out.words[at, 1], out.words[at, 2] = TAKE, len(missing), int(now)
-    for k in range(len(missing)):
-        out.flat[4 * at + 4 + 2 * k] = missing[k]
-        out.flat[4 * at + 5 + 2 * k] = chip.place[missing[k]]
-
-
-def _before(chip: _Chip, batch: CellBatch, row: int, slots: int) -> int:
-    """Return the place that a row of a chain is to have: the one that its child's child had."""
-    found, several = NONE, False
-    for e in range(batch.edge_ptr[row], batch.edge_ptr[row + 1]):
-        if batch.child_row[e] >= 0 and _has_place(slots, e - batch.edge_ptr[row]):
-            several = found != NONE
-            found = int(chip.was[batch.child_row[e]])
-    return NONE if several else found
-
-
-def _missing(
-    levels: _Levels,
-    edge_ptr: Array,
-    child_row: Array,
-    chip: _Chip,
-    made: Array,
-    level: int,
-    now: bool,
-    found: Array,
-) -> int:
-    """Find the children of a level that have no place and that no level has still to make.
-
-    Args:
-        now: the level comes next: rows that this side has made count, too.
-    Returns: how many there are.
-    """
-    n = 0
-    for n_row in range(levels.first[level], levels.first[level] + levels.rows[level]):
-        r = levels.listed[n_row]
-        for e in range(edge_ptr[r], edge_ptr[r + 1]):
-            child = child_row[e]
-            wanted = child >= 0 and _has_place(levels.chip[level], e - edge_ptr[r])
-            if wanted and chip.place[child] == NONE and (now or made[child] == NONE):
-                known = False
-                for k in range(n):
-                    known |= found[k] == child
-                if not known:
-                    found[n] = child
-                    n += 1
-    return n
-
-
-def _evict(levels: _Levels, edge_ptr: Array, child_row: Array, chip: _Chip, level: int) -> None:
-    """Take a place away from a row that a level does not read."""
-    for k in range(1, len(chip.holder)):
-        holder = chip.holder[k]
-        if holder == NONE or chip.counts[1] > 0:
-            continue
-        read = False
-        for n in range(levels.first[level], levels.first[level] + levels.rows[level]):
-            r = levels.listed[n]
-            for e in range(edge_ptr[r], edge_ptr[r + 1]):
-                read |= child_row[e] == holder
-        if not read:
-            _take_place(chip, holder, True)
-
-
-# Backward.
-
-
-def _write_back(
-    facts: CellFacts,
-    batch: CellBatch,
-    levels: _Levels,
-    count: int,
-    chip: _Chip,
-    made: Array,
-    out: _Out,
-) -> None:
-    """Write the script of a group on a backward side: places are of edges."""
-    edge_ptr, child_row = batch.edge_ptr, batch.child_row
-    last = NONE
-    order = np.empty(MOST_ROWS, np.int64)
-    above = levels.above[0]
-    for i in range(count):
-        p, rows = levels.program[i], levels.rows[i]
-        mine = levels.listed[levels.first[i] : levels.first[i] + rows]
-        missing = 0
-        for r in mine:
-            for q in range(batch.parent_ptr[r], _end_of_parents(batch, r, above)):
-                missing += int(chip.place[batch.parent_edge[q]] == NONE)
-        if missing > 0:
-            at = _take_words(out, 1 + (missing + 1) // 2)
-            out.words[at, 0], out.words[at, 1] = LEAVE, missing
-            n = 0
-            for r in mine:
-                for q in range(batch.parent_ptr[r], _end_of_parents(batch, r, above)):
-                    e = batch.parent_edge[q]
-                    if chip.place[e] == NONE:
-                        if chip.counts[1] == 0:
-                            _evict_edge(batch, chip, mine)
-                        _give_place(chip, e, False, NONE)
-                        out.flat[4 * at + 4 + 2 * n] = e
-                        out.flat[4 * at + 5 + 2 * n] = chip.place[e]
-                        n += 1
-            last = NONE
-        for k in range(rows):
-            r = mine[k]
-            order[k] = r
-            for e in range(edge_ptr[r], edge_ptr[r + 1]):
-                there = child_row[e] >= 0 and _has_place(levels.chip[i], e - edge_ptr[r])
-                if there and made[child_row[e]] >= 0:
-                    wanted = NONE
-                    if _end_of_parents(batch, r, above) - batch.parent_ptr[r] == 1:
-                        wanted = chip.was[batch.parent_edge[batch.parent_ptr[r]]]
-                    _give_place(chip, e, False, wanted)
-        last = _write_level(facts, batch, levels, chip, p, rows, 0, order, last, out, True)
-        for r in mine:
-            for q in range(batch.parent_ptr[r], _end_of_parents(batch, r, above)):
-                e = batch.parent_edge[q]
-                for f in range(edge_ptr[r], edge_ptr[r + 1]):
-                    chip.was[f] = chip.place[e]
-                _take_place(chip, e, False)
-
-
-def _evict_edge(batch: CellBatch, chip: _Chip, mine: Array) -> None:
-    """Take a place away from an edge that no row of a level reads."""
-    for k in range(1, len(chip.holder)):
-        holder = chip.holder[k]
-        if holder == NONE or chip.counts[1] > 0:
-            continue
-        read = False
-        for r in mine:
-            read |= batch.child_row[holder] == r
-        if not read:
-            _take_place(chip, holder, False)
-
-
 # Levels.
 
 
-def _repeats(
-    cell: int,
-    slots: int,
-    mask: int,
-    above: int,
-    reads_above: bool,
+def _find_bottom(facts: CellFacts, batch: CellBatch, order: Array, side: int, plan: _Plan) -> None:
+    """Note how rows of a side depend on each other, and which depend on none."""
+    table, edge_ptr = batch.table, batch.edge_ptr
+    plan.program.fill(NONE)
+    plan.uses.fill(0)
+    plan.kind.fill(OFF_CHIP)
+    plan.bottom.fill(NONE)
+    for t in range(len(table)):
+        if facts.side_of[table[t, 0]] == side:
+            plan.program[table[t, 2] : table[t, 2] + table[t, 1]] = table[t, 0]
+    for t in range(len(table)):
+        p = table[t, 0]
+        if facts.side_of[p] != side:
+            continue
+        mask = facts.chip_of[p]
+        for r in range(table[t, 2], table[t, 2] + table[t, 1]):
+            waits, closes, bit = 0, 0, 1
+            for e in range(edge_ptr[r], edge_ptr[r + 1]):
+                child = batch.child_row[e]
+                if child >= 0 and (mask < 0 or mask & bit > 0):
+                    if plan.program[child] == NONE:
+                        plan.kind[e] = STORED
+                    else:
+                        plan.kind[e] = MADE
+                        waits += 1
+                        closes += int(plan.uses[child] == 0)
+                        plan.uses[child] += 1
+                bit *= 2
+            plan.waits[r] = waits
+            plan.closes[r] = closes
+            if waits == 0:
+                plan.bottom[order[r]] = r
+
+
+def _arrange(
+    facts: CellFacts,
     batch: CellBatch,
-    chip: _Chip,
-    rows: int,
-    sent: int,
-    order: Array,
-    last: int,
-    out: _Out,
-    back: bool,
+    side: int,
+    bounds: Array,
+    group: int,
+    tail: int,
+    plan: _Plan,
+) -> int:
+    """Put the rows of a group in levels.
+
+    A level takes rows that wait for none, the first ones of one program. The next row that waits
+    for none from the start begins when there are fewer of these than a level takes, and places
+    for more: so levels are full, and rows keep their places.
+
+    Args:
+        bounds: [groups + 1] of the vertices of groups; tail: where the queue ends.
+    Returns: where it ends now.
+    """
+    parent_ptr, queue, levels = batch.parent_ptr, plan.queue, plan.levels
+    most, room = facts.sides[side, ROWS], _room(facts, side)
+    head, live, count = tail, 0, plan.ptr[group]
+    vertex, end = bounds[group], bounds[group + 1]
+    while True:
+        while vertex < end and (head == tail or (tail - head < most and live < room)):
+            if plan.bottom[vertex] != NONE:
+                queue[tail] = plan.bottom[vertex]
+                tail += 1
+                live += 1
+            vertex += 1
+        if head == tail:
+            break
+        p = plan.program[queue[head]]
+        begin, at, edges, pairs = head, head, 0, 0
+        while at < tail and head - begin < most and pairs < MOST_PAIRS:
+            r = queue[at]
+            if plan.program[r] == p:
+                edges += batch.edge_ptr[r + 1] - batch.edge_ptr[r]
+                if facts.slots_of[p] == 0 and head > begin and edges > EDGES_A_ROW * most:
+                    break
+                pairs += parent_ptr[r + 1] - parent_ptr[r]
+                for k in range(at, head, -1):  # behind it come those of other programs
+                    queue[k] = queue[k - 1]
+                queue[head] = r
+                head += 1
+            at += 1
+        levels[count, PROGRAM], levels[count, FIRST], levels[count, COUNT] = p, begin, head - begin
+        count += 1
+        for k in range(begin, head):
+            r = queue[k]
+            live -= plan.closes[r] + int(plan.uses[r] == 0)
+            for q in range(parent_ptr[r], parent_ptr[r + 1]):
+                e = batch.parent_edge[q]
+                if plan.kind[e] == MADE:
+                    parent = batch.edge_row[e]
+                    plan.waits[parent] -= 1
+                    if plan.waits[parent] == 0:
+                        queue[tail] = parent
+                        tail += 1
+                        live += 1
+    plan.ptr[group + 1] = count
+    return int(tail)
+
+
+def _room(facts: CellFacts, side: int) -> int:
+    """Return how many rows may be live at once on a side."""
+    slots = 1
+    for p in range(len(facts.side_of)):
+        if facts.side_of[p] == side:
+            slots = max(slots, facts.slots_of[p])
+    places, levels = facts.sides[side, EDGE_PLACES], 1
+    if facts.sides[side, BACK] == 0:  # rows from memory have places too
+        places, levels = facts.sides[side, STATE_PLACES], AHEAD + 1
+    return int(places - 1 - facts.sides[side, ROWS] * slots * levels)
+
+
+def _shares(facts: CellFacts, batch: CellBatch, side: int, other: int, plan: _Plan) -> bool:
+    """Tell whether another side has the same rows and children as the one that is arranged.
+
+    If so, `turned` has its programs.
+    """
+    table = batch.table
+    plan.turned.fill(NONE)
+    same = facts.sides[other, IS_CELL] > 0 and facts.sides[other, ROWS] == facts.sides[side, ROWS]
+    same = same and _room(facts, other) >= _room(facts, side)
+    rows = 0
+    for t in range(len(table)):
+        p = table[t, 0]
+        if facts.side_of[p] == side:
+            rows += table[t, 1]
+        if facts.side_of[p] != other or not same:
+            continue
+        if other != side:
+            rows -= table[t, 1]
+        of = plan.program[table[t, 2]]
+        if of == NONE:
+            return False
+        if plan.turned[of] == NONE:
+            plan.turned[of] = p
+        same = plan.turned[of] == p and facts.chip_of[of] == facts.chip_of[p]
+        same = same and facts.slots_of[of] == facts.slots_of[p]
+        for r in range(table[t, 2], table[t, 2] + table[t, 1]):
+            same = same and plan.program[r] == of
+    return same and (other == side or rows == 0)
+
+
+# Words.
+
+
+def _word(out: _Out, at: int, x: int, y: int, z: int, w: int) -> None:
+    out.words[at, 0], out.words[at, 1], out.words[at, 2], out.words[at, 3] = x, y, z, w
+
+
+def _pair(out: _Out, at: int, of: int, place: int) -> None:
+    out.flat[at], out.flat[at + 1] = of, place
+
+
+def _room_for(out: _Out, n: int) -> int:
+    """Return where so many words go, in a new piece where this one has no room for them."""
+    state = out.state
+    if state[AT] + n + 1 - state[PIECE_AT] > PIECE:
+        at = state[AT]
+        _word(out, at, NEXT, at + 1 - state[BEGIN], 0, 0)
+        _end_piece(out, at + 1)
+        state[AT], state[PIECE_AT], state[LINK] = at + 1, at + 1, at
+    return int(state[AT])
+
+
+def _end_piece(out: _Out, end: int) -> None:
+    """Say how long the piece is that ends here."""
+    length = end - out.state[PIECE_AT]
+    if out.state[LINK] == NONE:
+        out.state[LENGTH] = length
+    else:
+        out.words[out.state[LINK], 2] = length
+
+
+def _begin(places: int, chip: _Chip, out: _Out) -> None:
+    """Begin a script, with all places free."""
+    out.state[BEGIN], out.state[PIECE_AT], out.state[LINK] = out.state[AT], out.state[AT], NONE
+    chip.counts[FREE], chip.counts[PENDING], chip.counts[LOST] = max(places - 1, 0), 0, 0
+    for k in range(1, places):
+        chip.free[k - 1] = places - k
+
+
+def _fill(out: _Out, op: int, at: int, count: int, now: bool) -> None:
+    """Write an instruction that fills places, before pairs that are there."""
+    _word(out, at, op, count, int(now), 0)
+    if count % 2 > 0:
+        _pair(out, 4 * at + 4 + 2 * count, 0, 0)
+    out.state[AT] = at + 1 + (count + 1) // 2
+
+
+def _repeats(
+    out: _Out, last: int, at: int, slots: int, mask: int, back: bool, reads_above: bool
 ) -> bool:
     """Have the last level repeated, if this one is the same on other rows; return whether it is.
 
@@ -779,151 +443,298 @@ def _repeats(
     rows, children and edges are equally far from those before, and the two places of each row
     take turns.
     """
-    words, flat = out.words, out.flat
-    times, chain, bits = words[last, 2], 0, 0
+    words, flat, chain, bits = out.words, out.flat, 0, 0
     for slot in range(slots):
-        if _has_place(mask, slot):
+        if (mask >> slot) & 1 > 0:
             chain = slot
             bits += 1
-    pairs = slots * rows
-    if back:
-        pairs += rows * (2 if reads_above else 1)
-    if bits != 1 or words[last, 0] != (LEVEL | cell << 8):
+    if bits != 1 or words[last, 0] != words[at, 0] or words[last, 1] != words[at, 1]:
         return False
-    if words[last, 1] != (rows | sent << 8 | (2 + rows + (pairs + 1) // 2) << 16):
-        return False
-    lists = 4 * (last + 2 + rows)
-    steps = np.zeros(4, np.int64)  # of rows, children, edges, and edges from above
-    known = np.zeros(4, np.int64)
-    if times > 1:
-        steps[0], steps[1] = words[last, 3] * times, words[last + 1, 0] * times
-        steps[2], steps[3] = words[last + 1, 1] * times, words[last + 1, 3] * times
-        known[:] = 1
+    times, rows = words[last, 2], words[at, 1] & 0xFF
+    then, now = 4 * (last + 2 + rows), 4 * (at + 2 + rows)
+    rows_on, edges_on = words[at + 2, 0] - words[last + 2, 0], words[at + 2, 2] - words[last + 2, 2]
+    children_on, above_on, above = flat[now + 2 * chain] - flat[then + 2 * chain], 0, False
     for k in range(rows):
-        r = order[k]
-        first, word = batch.edge_ptr[r], last + 2 + k
-        e, pair = first + chain, lists + 2 * (slots * k + chain)
-        if batch.edge_ptr[r + 1] <= e or batch.child_row[e] < 0 or flat[pair] < 0:
+        x, y, first = last + 2 + k, at + 2 + k, 2 * slots * k
+        own, place, child = words[x, 1], words[y, 1], first + 2 * chain + 1
+        if words[x, 3] != words[y, 3] or flat[then + child - 1] < 0:
             return False
-        child = chip.place[batch.child_row[e]]
-        here, own = chip.place[r], words[word, 1]  # the places of the row, or of its parent
-        parent = lists + 2 * words[word, 1]
         if back:
-            end = _end_of_parents(batch, r, above)
-            if end - batch.parent_ptr[r] != 1 or words[word, 3] >> 24 != 1:
+            if words[x, 3] >> 24 != 1:
                 return False
-            child, here = chip.place[e], chip.place[batch.parent_edge[batch.parent_ptr[r]]]
-            own = flat[parent + 1]
+            pair = 2 * words[x, 1]
+            own, place = flat[then + pair + 1], flat[now + pair + 1]
             if reads_above:
-                now = NONE
-                if end < batch.parent_ptr[r + 1]:
-                    now = batch.parent_edge[end]
-                if not _step(steps, known, 3, now, flat[parent + 2]):
+                was, found = flat[then + pair + 2], flat[now + pair + 2]
+                if was >= 0 and not above:
+                    above, above_on = True, found - was
+                if (found < 0) != (was < 0) or (was >= 0 and found - was != above_on):
                     return False
-        if times % 2 == 0:
-            if here != own or child != flat[pair + 1]:
-                return False
-        elif here != flat[pair + 1] or child != own:
+        was, found = flat[then + child], flat[now + child]
+        if times % 2 > 0:
+            was, own = own, was
+        if was != found or own != place or words[y, 0] - words[x, 0] != rows_on:
             return False
-        if not _step(steps, known, 0, r, words[word, 0]):
-            return False
-        if not _step(steps, known, 2, first, words[word, 2]):
+        if words[y, 2] - words[x, 2] != edges_on:
             return False
         for slot in range(slots):
-            now = NONE
-            if first + slot < batch.edge_ptr[r + 1]:
-                now = batch.child_row[first + slot]
-            if not _step(steps, known, 1, now, flat[lists + 2 * (slots * k + slot)]):
+            was, found = flat[then + first + 2 * slot], flat[now + first + 2 * slot]
+            if (found < 0) != (was < 0) or (was >= 0 and found - was != children_on):
                 return False
     if times == 1:
-        words[last, 3], words[last + 1, 0] = steps[0], steps[1]
-        words[last + 1, 1], words[last + 1, 3] = steps[2], steps[3]
-    words[last, 2] = times + 1
+        words[last, 3], words[last + 1, 0] = rows_on, children_on
+        words[last + 1, 1], words[last + 1, 3] = edges_on, above_on
+    same = rows_on == times * words[last, 3] and children_on == times * words[last + 1, 0]
+    same = same and edges_on == times * words[last + 1, 1]
+    same = same and above_on == times * words[last + 1, 3]
+    if same:
+        words[last, 2] = times + 1
+    return same
+
+
+# Places.
+
+
+def _give_place(chip: _Chip, of: int, sends: bool) -> int:
+    """Give a row or an edge a place; return it, or 0 where there is none.
+
+    Args:
+        sends: others send to it, so that it may not be pending.
+    """
+    found = 0
+    if not sends and chip.counts[PENDING] > 0:
+        chip.counts[PENDING] -= 1
+        found = chip.pending[chip.counts[PENDING]]
+    elif chip.counts[FREE] > 0:
+        chip.counts[FREE] -= 1
+        found = chip.free[chip.counts[FREE]]
+    if found > 0:
+        chip.holder[found] = of
+        chip.place[of] = found
+    return int(found)
+
+
+def _take_place(chip: _Chip, of: int) -> None:
+    """Take the place of a row or an edge away: it is pending."""
+    chip.pending[chip.counts[PENDING]] = chip.place[of]
+    chip.counts[PENDING] += 1
+    chip.place[of] = NONE
+
+
+def _have_met(chip: _Chip) -> None:
+    """Note that all processors have met: pending places are free.
+
+    What was given up first is on top: so in chains the two places of each row take turns.
+    """
+    free = chip.counts[FREE]
+    for k in range(chip.counts[PENDING] - 1, -1, -1):
+        chip.free[free] = chip.pending[k]
+        free += 1
+    chip.counts[FREE] = free
+    chip.counts[PENDING] = 0
+
+
+def _evict(batch: CellBatch, chip: _Chip, mine: Array, back: bool) -> None:
+    """Take a place away from a row, or an edge, that a level does not read."""
+    for k in range(1, len(chip.holder)):
+        holder = chip.holder[k]
+        read = holder == NONE or chip.place[holder] != k
+        for r in mine:
+            if back:
+                read = read or batch.child_row[holder] == r
+            else:
+                for e in range(batch.edge_ptr[r], batch.edge_ptr[r + 1]):
+                    read = read or batch.child_row[e] == holder
+        if not read:
+            _take_place(chip, holder)
+            chip.counts[LOST] += 1
+            return
+
+
+# Forward.
+
+
+def _write_forward(
+    facts: CellFacts, batch: CellBatch, side: int, group: int, plan: _Plan, chip: _Chip, out: _Out
+) -> None:
+    """Write the script of a group on a forward side: places are of rows."""
+    edge_ptr, child_row, kind, uses = batch.edge_ptr, batch.child_row, plan.kind, plan.uses
+    place, order, flat, levels, queue = chip.place, chip.order, out.flat, plan.levels, plan.queue
+    last = NONE  # the word where the last level began, NONE where another instruction follows it
+    begin, end, most = plan.ptr[group], plan.ptr[group + 1], facts.sides[side, ROWS]
+    ahead, taken = begin, 0  # the level, and its rows, whose children from memory have places
+    for i in range(begin, end):
+        p, first, rows = plan.turned[levels[i, PROGRAM]], levels[i, FIRST], levels[i, COUNT]
+        slots = facts.slots_of[p]
+        at = _room_for(out, 1 + (AHEAD + 1) * most * max(slots, EDGES_A_ROW) // 2)
+        n, now, full = 0, False, False
+        while ahead < end and ahead <= i + AHEAD and not full:
+            r = queue[levels[ahead, FIRST] + taken]
+            left = chip.counts[FREE] + chip.counts[PENDING] - most * (ahead - i + 1)
+            if ahead > i and left < edge_ptr[r + 1] - edge_ptr[r]:
+                full = True
+                continue
+            for e in range(edge_ptr[r], edge_ptr[r + 1]):
+                if kind[e] == STORED:
+                    child = child_row[e]
+                    uses[child] += 1
+                    if place[child] == NONE:
+                        if chip.counts[FREE] + chip.counts[PENDING] == 0:
+                            _evict(batch, chip, queue[first : first + rows], False)
+                        _pair(out, 4 * at + 4 + 2 * n, child, _give_place(chip, child, False))
+                        n += 1
+                        now = now or ahead < i + AHEAD
+            taken += 1
+            if taken == levels[ahead, COUNT]:
+                ahead += 1
+                taken = 0
+        if n > 0:
+            _fill(out, TAKE, at, n, now)
+            last = NONE
+        if chip.counts[LOST] > 0 and _take_lost(
+            batch, plan, chip, out, queue[first : first + rows]
+        ):
+            last = NONE
+        sent, behind, children = 0, rows, slots * rows
+        for k in range(first, first + rows):  # those with a place come first
+            r = queue[k]
+            if slots == 0:
+                children += edge_ptr[r + 1] - edge_ptr[r]
+            found = 0
+            if uses[r] > 0:
+                found = _give_place(chip, r, True)
+                if found == 0:
+                    chip.counts[LOST] += 1
+            if found > 0:
+                order[sent] = r
+                sent += 1
+            else:
+                behind -= 1
+                order[behind] = r
+        size = 2 + rows + (children + 1) // 2
+        at = _room_for(out, size)
+        _word(out, at, LEVEL | facts.cell_of[p] << 8, rows | sent << 8 | size << 16, 1, 0)
+        _word(out, at + 1, 0, 0, children, 0)
+        lists, n = 4 * (at + 2 + rows), 0
+        for k in range(rows):
+            r = order[k]
+            edge, until = edge_ptr[r], edge_ptr[r + 1]
+            edges = slots if slots > 0 else until - edge
+            _word(out, at + 2 + k, r, max(place[r], 0), edge, n | edges << 16)
+            for e in range(edge, until):
+                child, found = child_row[e], 0
+                if kind[e] != OFF_CHIP:
+                    found = place[child]
+                    uses[child] -= 1
+                    if uses[child] == 0:
+                        _take_place(chip, child)
+                _pair(out, lists + 2 * n, child, found)
+                n += 1
+            for _ in range(until - edge, edges):
+                _pair(out, lists + 2 * n, NONE, 0)
+                n += 1
+        if n % 2 > 0:
+            _pair(out, lists + 2 * n, 0, 0)
+        if sent > 0:
+            _have_met(chip)
+        if last == NONE or not _repeats(out, last, at, slots, facts.chip_of[p], False, False):
+            last = at
+            out.state[AT] = at + size
+
+
+def _take_lost(batch: CellBatch, plan: _Plan, chip: _Chip, out: _Out, mine: Array) -> bool:
+    """Take those children of a level from memory that had a place, or should have; if there are."""
+    n, made = 0, False
+    for r in mine:
+        for e in range(batch.edge_ptr[r], batch.edge_ptr[r + 1]):
+            if plan.kind[e] != OFF_CHIP and chip.place[batch.child_row[e]] == NONE:
+                n += 1
+                made = made or plan.kind[e] == MADE
+    if n == 0:
+        return False
+    if made:  # others have stored them on this side of the path
+        at = _room_for(out, 1)
+        _word(out, at, MEET, 0, 0, 0)
+        out.state[AT] = at + 1
+    at, n = _room_for(out, 1 + (n + 1) // 2), 0
+    for r in mine:
+        for e in range(batch.edge_ptr[r], batch.edge_ptr[r + 1]):
+            child = batch.child_row[e]
+            if plan.kind[e] != OFF_CHIP and chip.place[child] == NONE:
+                if chip.counts[FREE] + chip.counts[PENDING] == 0:
+                    _evict(batch, chip, mine, False)
+                _pair(out, 4 * at + 4 + 2 * n, child, _give_place(chip, child, False))
+                chip.counts[LOST] -= 1
+                n += 1
+    _fill(out, TAKE, at, n, True)
     return True
 
 
-def _step(steps: Array, known: Array, of: int, now: int, was: int) -> bool:
-    """Tell whether something is as far from where it was as all others; or absent in both."""
-    if now < 0 or was < 0:
-        return now < 0 and was < 0
-    if known[of] == 0:
-        known[of] = 1
-        steps[of] = now - was
-    return bool(now - was == steps[of])
+# Backward.
 
 
-def _write_level(
-    facts: CellFacts,
-    batch: CellBatch,
-    levels: _Levels,
-    chip: _Chip,
-    program: int,
-    rows: int,
-    sent: int,
-    order: Array,
-    last: int,
-    out: _Out,
-    back: bool,
-) -> int:
-    """Write a level, or have the last one repeated; return where it begins.
-
-    Args:
-        order: its rows; last: where the last level begins, if it may be repeated.
-    """
-    edge_ptr, parent_ptr, above = batch.edge_ptr, batch.parent_ptr, levels.above[0]
-    slots, pairs, mask = facts.slots_of[program], 0, facts.chip_of[program]
-    cell, reads_above = facts.cell_of[program], False
-    if back:
-        reads_above = facts.sides[facts.side_of[program], READS_ABOVE] > 0
-    repeats = False
-    if slots > 0 and last != NONE:
-        repeats = _repeats(
-            cell, slots, mask, above, reads_above, batch, chip, rows, sent, order, last, out, back
-        )
-    if repeats:
-        return last
-    children = 0
-    for k in range(rows):
-        r = order[k]
-        children += slots if slots > 0 else edge_ptr[r + 1] - edge_ptr[r]
-        if back:
-            pairs += _end_of_parents(batch, r, above) - parent_ptr[r] + int(reads_above)
-    pairs += children
-    size = 2 + rows + (pairs + 1) // 2
-    at = _take_words(out, size)
-    out.words[at, 0] = LEVEL | cell << 8
-    out.words[at, 1] = rows | sent << 8 | size << 16
-    out.words[at, 2] = 1
-    out.words[at + 1, 2] = children
-    lists = 4 * (at + 2 + rows)
-    n, m = 0, children
-    for k in range(rows):
-        r = order[k]
-        end = _end_of_parents(batch, r, above) if back else parent_ptr[r]
-        parents = end - parent_ptr[r]
-        edges = slots if slots > 0 else edge_ptr[r + 1] - edge_ptr[r]
-        word = at + 2 + k
-        out.words[word, 0] = r
-        out.words[word, 1] = m if back else max(chip.place[r], 0)
-        out.words[word, 2] = edge_ptr[r]
-        out.words[word, 3] = n | edges << 16 | parents << 24
-        for slot in range(edges):
-            e = edge_ptr[r] + slot
-            child, place = NONE, 0
-            if e < edge_ptr[r + 1]:
-                child = batch.child_row[e]
-                if child >= 0 and _has_place(mask, slot):
-                    place = max(chip.place[e] if back else chip.place[child], 0)
-            out.flat[lists + 2 * n], out.flat[lists + 2 * n + 1] = child, place
-            n += 1
-        for q in range(parent_ptr[r], end):
-            e = batch.parent_edge[q]
-            out.flat[lists + 2 * m], out.flat[lists + 2 * m + 1] = e, chip.place[e]
-            m += 1
-        if reads_above:
-            e = NONE
-            if end < parent_ptr[r + 1]:
-                e = batch.parent_edge[end]
-            out.flat[lists + 2 * m] = e
-            m += 1
-    return at
+def _write_back(
+    facts: CellFacts, batch: CellBatch, side: int, group: int, plan: _Plan, chip: _Chip, out: _Out
+) -> None:
+    """Write the script of a group on a backward side: places are of edges."""
+    edge_ptr, child_row, parent_ptr = batch.edge_ptr, batch.child_row, batch.parent_ptr
+    parent_edge, place, levels, queue = batch.parent_edge, chip.place, plan.levels, plan.queue
+    above, reads_above = _above(facts, batch, side), facts.sides[side, READS_ABOVE] > 0
+    last = NONE
+    for i in range(plan.ptr[group + 1] - 1, plan.ptr[group] - 1, -1):
+        p, first, rows = plan.turned[levels[i, PROGRAM]], levels[i, FIRST], levels[i, COUNT]
+        mine, slots = queue[first : first + rows], facts.slots_of[p]
+        children, parents, missing = slots * rows, 0, 0
+        for r in mine:
+            if slots == 0:
+                children += edge_ptr[r + 1] - edge_ptr[r]
+            end = _end_of_parents(batch, r, above)
+            parents += end - parent_ptr[r]
+            for q in range(parent_ptr[r], end):
+                missing += int(place[parent_edge[q]] == NONE)
+        if missing > 0:
+            at, n = _room_for(out, 1 + (missing + 1) // 2), 0
+            for r in mine:
+                for q in range(parent_ptr[r], _end_of_parents(batch, r, above)):
+                    e = parent_edge[q]
+                    if place[e] == NONE:
+                        if chip.counts[FREE] + chip.counts[PENDING] == 0:
+                            _evict(batch, chip, mine, True)
+                        _pair(out, 4 * at + 4 + 2 * n, e, _give_place(chip, e, False))
+                        n += 1
+            _fill(out, LEAVE, at, n, False)
+            last = NONE
+        pairs = children + parents + rows * int(reads_above)
+        size = 2 + rows + (pairs + 1) // 2
+        at = _room_for(out, size)
+        _word(out, at, LEVEL | facts.cell_of[p] << 8, rows | size << 16, 1, 0)
+        _word(out, at + 1, 0, 0, children, 0)
+        lists, n, m = 4 * (at + 2 + rows), 0, children
+        for k in range(rows):
+            r = mine[k]
+            edge, until, end = edge_ptr[r], edge_ptr[r + 1], _end_of_parents(batch, r, above)
+            edges = slots if slots > 0 else until - edge
+            lengths = edges << 16 | (end - parent_ptr[r]) << 24
+            _word(out, at + 2 + k, r, m, edge, n | lengths)
+            for e in range(edge, until):
+                found = _give_place(chip, e, True) if plan.kind[e] == MADE else 0
+                _pair(out, lists + 2 * n, child_row[e], found)
+                n += 1
+            for _ in range(until - edge, edges):
+                _pair(out, lists + 2 * n, NONE, 0)
+                n += 1
+            for q in range(parent_ptr[r], end):
+                e = parent_edge[q]
+                _pair(out, lists + 2 * m, e, place[e])
+                _take_place(chip, e)
+                m += 1
+            if reads_above:
+                e = parent_edge[end] if end < parent_ptr[r + 1] else NONE
+                _pair(out, lists + 2 * m, e, 0)
+                m += 1
+        if m % 2 > 0:
+            _pair(out, lists + 2 * m, 0, 0)
+        _have_met(chip)
+        if last == NONE or not _repeats(out, last, at, slots, facts.chip_of[p], True, reads_above):
+            last = at
+            out.state[AT] = at + size
