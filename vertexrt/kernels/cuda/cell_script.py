@@ -27,7 +27,7 @@ PIECE, AHEAD = 1024, 3
 EDGES_A_ROW = 4  # of a level whose rows have lists of children
 ALL = 1 << 62
 MOST_PARENTS = 127  # of a row
-MOST_PAIRS = 512  # of edges to parents, after which a level takes no more rows
+MOST_PAIRS = 512  # of edges to the parents of a level's rows
 NONE = -1
 # Columns of what is known of a side.
 IS_CELL, BACK, STATE_PLACES, EDGE_PLACES, ROWS, LAYER, READS_ABOVE = range(7)
@@ -75,12 +75,11 @@ class _Plan(NamedTuple):
 
     Attributes:
         program: [rows] of each, NONE for those of other sides.
-        waits: [rows] for how many rows of the side each waits.
-        closes: [rows] of how many children it is the first parent.
+        waits: [rows] how many of the rows that read each are still in no level.
         uses: [rows] how often levels that are still to be written read each; of rows in memory,
             only levels whose children have places count.
         kind: [edges] OFF_CHIP, MADE or STORED.
-        bottom: [vertices] rows that wait for none, by their vertex; NONE for others.
+        root: [vertices] rows that no row of the side reads, by their vertex; NONE for others.
         queue: [rows] in the order of levels; in a group, behind these, rows that wait for none.
         levels: [*, 3] of each its program, where its rows begin in `queue`, and their number.
         ptr: [groups + 1] where the levels of each group begin.
@@ -89,10 +88,9 @@ class _Plan(NamedTuple):
 
     program: Array
     waits: Array
-    closes: Array
     uses: Array
     kind: Array
-    bottom: Array
+    root: Array
     queue: Array
     levels: Array
     ptr: Array
@@ -156,7 +154,6 @@ def write_cells(facts: CellFacts, batch: CellBatch, groups: Groups) -> tuple[Arr
         np.empty(rows, np.int32),
         np.empty(rows, np.int32),
         np.empty(rows, np.int32),
-        np.empty(rows, np.int32),
         np.empty(edges, np.int8),
         np.empty(groups.graph_ptr[-1], np.int32),
         np.empty(rows, np.int32),
@@ -179,7 +176,7 @@ def write_cells(facts: CellFacts, batch: CellBatch, groups: Groups) -> tuple[Arr
     for s in range(sides):
         if facts.sides[s, IS_CELL] == 0 or done[s]:
             continue
-        _find_bottom(facts, batch, groups.order, s, plan)
+        _find_roots(facts, batch, groups.order, s, plan)
         tail = 0
         for g in range(number):
             tail = _arrange(facts, batch, s, bounds, g, tail, plan)
@@ -220,12 +217,21 @@ def _fits(facts: CellFacts, batch: CellBatch, launch: int) -> bool:
         if parents > 1:
             own = _end_of_parents(batch, r, above) - batch.parent_ptr[r]
             others = parents - own if facts.sides[side, READS_ABOVE] > 0 else 0
-            fits = fits and own <= MOST_PARENTS and others <= 1
+            fits = fits and own <= min(MOST_PARENTS, _most_pairs(facts)) and others <= 1
     if facts.slots_of[p] == 0:
         for r in range(row, row + rows):
             edges = batch.edge_ptr[r + 1] - batch.edge_ptr[r]
             fits = fits and edges <= EDGES_A_ROW * facts.sides[side, ROWS]
     return fits
+
+
+def _most_pairs(facts: CellFacts) -> int:
+    """Return the edges to parents after which a level takes no more rows: they all have places."""
+    most = MOST_PAIRS
+    for s in range(len(facts.sides)):
+        if facts.sides[s, IS_CELL] > 0 and facts.sides[s, BACK] > 0:
+            most = min(most, facts.sides[s, EDGE_PLACES] - 1)
+    return int(most)
 
 
 def _above(facts: CellFacts, batch: CellBatch, side: int) -> int:
@@ -247,13 +253,13 @@ def _end_of_parents(batch: CellBatch, row: int, above: int) -> int:
 # Levels.
 
 
-def _find_bottom(facts: CellFacts, batch: CellBatch, order: Array, side: int, plan: _Plan) -> None:
-    """Note how rows of a side depend on each other, and which depend on none."""
+def _find_roots(facts: CellFacts, batch: CellBatch, order: Array, side: int, plan: _Plan) -> None:
+    """Note how rows of a side depend on each other, and which no row of it reads."""
     table, edge_ptr = batch.table, batch.edge_ptr
     plan.program.fill(NONE)
     plan.uses.fill(0)
     plan.kind.fill(OFF_CHIP)
-    plan.bottom.fill(NONE)
+    plan.root.fill(NONE)
     for t in range(len(table)):
         if facts.side_of[table[t, 0]] == side:
             plan.program[table[t, 2] : table[t, 2] + table[t, 1]] = table[t, 0]
@@ -263,7 +269,7 @@ def _find_bottom(facts: CellFacts, batch: CellBatch, order: Array, side: int, pl
             continue
         mask = facts.chip_of[p]
         for r in range(table[t, 2], table[t, 2] + table[t, 1]):
-            waits, closes, bit = 0, 0, 1
+            bit = 1
             for e in range(edge_ptr[r], edge_ptr[r + 1]):
                 child = batch.child_row[e]
                 if child >= 0 and (mask < 0 or mask & bit > 0):
@@ -271,14 +277,14 @@ def _find_bottom(facts: CellFacts, batch: CellBatch, order: Array, side: int, pl
                         plan.kind[e] = STORED
                     else:
                         plan.kind[e] = MADE
-                        waits += 1
-                        closes += int(plan.uses[child] == 0)
                         plan.uses[child] += 1
                 bit *= 2
-            plan.waits[r] = waits
-            plan.closes[r] = closes
-            if waits == 0:
-                plan.bottom[order[r]] = r
+    for t in range(len(table)):
+        if facts.side_of[table[t, 0]] == side:
+            for r in range(table[t, 2], table[t, 2] + table[t, 1]):
+                plan.waits[r] = plan.uses[r]
+                if plan.uses[r] == 0:
+                    plan.root[order[r]] = r
 
 
 def _arrange(
@@ -290,38 +296,40 @@ def _arrange(
     tail: int,
     plan: _Plan,
 ) -> int:
-    """Put the rows of a group in levels.
+    """Put the rows of a group in levels, those that no row reads first.
 
-    A level takes rows that wait for none, the first ones of one program. The next row that waits
-    for none from the start begins when there are fewer of these than a level takes, and places
-    for more: so levels are full, and rows keep their places.
+    A level takes rows whose parents are in levels, the first ones of one program. The next root
+    begins when there are fewer of these than a level takes: so levels are full, and few rows lie
+    on chip at once.
 
     Args:
         bounds: [groups + 1] of the vertices of groups; tail: where the queue ends.
     Returns: where it ends now.
     """
-    parent_ptr, queue, levels = batch.parent_ptr, plan.queue, plan.levels
-    most, room = facts.sides[side, ROWS], _room(facts, side)
-    head, live, count = tail, 0, plan.ptr[group]
+    parent_ptr, edge_ptr, queue, levels = batch.parent_ptr, batch.edge_ptr, plan.queue, plan.levels
+    most, most_pairs = facts.sides[side, ROWS], _most_pairs(facts)
+    head, count = tail, plan.ptr[group]
     vertex, end = bounds[group], bounds[group + 1]
     while True:
-        while vertex < end and (head == tail or (tail - head < most and live < room)):
-            if plan.bottom[vertex] != NONE:
-                queue[tail] = plan.bottom[vertex]
+        while vertex < end and tail - head < most:
+            if plan.root[vertex] != NONE:
+                queue[tail] = plan.root[vertex]
                 tail += 1
-                live += 1
             vertex += 1
         if head == tail:
             break
         p = plan.program[queue[head]]
         begin, at, edges, pairs = head, head, 0, 0
-        while at < tail and head - begin < most and pairs < MOST_PAIRS:
+        while at < tail and head - begin < most:
             r = queue[at]
             if plan.program[r] == p:
-                edges += batch.edge_ptr[r + 1] - batch.edge_ptr[r]
-                if facts.slots_of[p] == 0 and head > begin and edges > EDGES_A_ROW * most:
-                    break
+                edges += edge_ptr[r + 1] - edge_ptr[r]
                 pairs += parent_ptr[r + 1] - parent_ptr[r]
+                full = pairs > most_pairs
+                if facts.slots_of[p] == 0:
+                    full = full or edges > EDGES_A_ROW * most
+                if full and head > begin:
+                    break
                 for k in range(at, head, -1):  # behind it come those of other programs
                     queue[k] = queue[k - 1]
                 queue[head] = r
@@ -330,31 +338,15 @@ def _arrange(
         levels[count, PROGRAM], levels[count, FIRST], levels[count, COUNT] = p, begin, head - begin
         count += 1
         for k in range(begin, head):
-            r = queue[k]
-            live -= plan.closes[r] + int(plan.uses[r] == 0)
-            for q in range(parent_ptr[r], parent_ptr[r + 1]):
-                e = batch.parent_edge[q]
+            for e in range(edge_ptr[queue[k]], edge_ptr[queue[k] + 1]):
                 if plan.kind[e] == MADE:
-                    parent = batch.edge_row[e]
-                    plan.waits[parent] -= 1
-                    if plan.waits[parent] == 0:
-                        queue[tail] = parent
+                    child = batch.child_row[e]
+                    plan.waits[child] -= 1
+                    if plan.waits[child] == 0:
+                        queue[tail] = child
                         tail += 1
-                        live += 1
     plan.ptr[group + 1] = count
     return int(tail)
-
-
-def _room(facts: CellFacts, side: int) -> int:
-    """Return how many rows may be live at once on a side."""
-    slots = 1
-    for p in range(len(facts.side_of)):
-        if facts.side_of[p] == side:
-            slots = max(slots, facts.slots_of[p])
-    places, levels = facts.sides[side, EDGE_PLACES], 1
-    if facts.sides[side, BACK] == 0:  # rows from memory have places too
-        places, levels = facts.sides[side, STATE_PLACES], AHEAD + 1
-    return int(places - 1 - facts.sides[side, ROWS] * slots * levels)
 
 
 def _shares(facts: CellFacts, batch: CellBatch, side: int, other: int, plan: _Plan) -> bool:
@@ -365,7 +357,6 @@ def _shares(facts: CellFacts, batch: CellBatch, side: int, other: int, plan: _Pl
     table = batch.table
     plan.turned.fill(NONE)
     same = facts.sides[other, IS_CELL] > 0 and facts.sides[other, ROWS] == facts.sides[side, ROWS]
-    same = same and _room(facts, other) >= _room(facts, side)
     rows = 0
     for t in range(len(table)):
         p = table[t, 0]
@@ -559,19 +550,19 @@ def _write_forward(
 ) -> None:
     """Write the script of a group on a forward side: places are of rows."""
     edge_ptr, child_row, kind, uses = batch.edge_ptr, batch.child_row, plan.kind, plan.uses
-    place, order, flat, levels, queue = chip.place, chip.order, out.flat, plan.levels, plan.queue
+    place, order, levels, queue = chip.place, chip.order, plan.levels, plan.queue
     last = NONE  # the word where the last level began, NONE where another instruction follows it
     begin, end, most = plan.ptr[group], plan.ptr[group + 1], facts.sides[side, ROWS]
-    ahead, taken = begin, 0  # the level, and its rows, whose children from memory have places
-    for i in range(begin, end):
+    ahead, taken = end - 1, 0  # the level, and its rows, whose children from memory have places
+    for i in range(end - 1, begin - 1, -1):
         p, first, rows = plan.turned[levels[i, PROGRAM]], levels[i, FIRST], levels[i, COUNT]
         slots = facts.slots_of[p]
         at = _room_for(out, 1 + (AHEAD + 1) * most * max(slots, EDGES_A_ROW) // 2)
         n, now, full = 0, False, False
-        while ahead < end and ahead <= i + AHEAD and not full:
+        while ahead >= begin and ahead >= i - AHEAD and not full:
             r = queue[levels[ahead, FIRST] + taken]
-            left = chip.counts[FREE] + chip.counts[PENDING] - most * (ahead - i + 1)
-            if ahead > i and left < edge_ptr[r + 1] - edge_ptr[r]:
+            left = chip.counts[FREE] + chip.counts[PENDING] - most * (i - ahead + 1)
+            if ahead < i and left < edge_ptr[r + 1] - edge_ptr[r]:
                 full = True
                 continue
             for e in range(edge_ptr[r], edge_ptr[r + 1]):
@@ -583,10 +574,10 @@ def _write_forward(
                             _evict(batch, chip, queue[first : first + rows], False)
                         _pair(out, 4 * at + 4 + 2 * n, child, _give_place(chip, child, False))
                         n += 1
-                        now = now or ahead < i + AHEAD
+                        now = now or ahead > i - AHEAD
             taken += 1
             if taken == levels[ahead, COUNT]:
-                ahead += 1
+                ahead -= 1
                 taken = 0
         if n > 0:
             _fill(out, TAKE, at, n, now)
@@ -681,7 +672,7 @@ def _write_back(
     parent_edge, place, levels, queue = batch.parent_edge, chip.place, plan.levels, plan.queue
     above, reads_above = _above(facts, batch, side), facts.sides[side, READS_ABOVE] > 0
     last = NONE
-    for i in range(plan.ptr[group + 1] - 1, plan.ptr[group] - 1, -1):
+    for i in range(plan.ptr[group], plan.ptr[group + 1]):
         p, first, rows = plan.turned[levels[i, PROGRAM]], levels[i, FIRST], levels[i, COUNT]
         mine, slots = queue[first : first + rows], facts.slots_of[p]
         children, parents, missing = slots * rows, 0, 0
