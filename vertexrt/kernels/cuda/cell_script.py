@@ -78,6 +78,7 @@ class _Plan(NamedTuple):
         waits: [rows] how many of the rows that read each are still in no level.
         uses: [rows] how often levels that are still to be written read each; of rows in memory,
             only levels whose children have places count.
+        height: [rows] how many levels lie below each at least.
         kind: [edges] OFF_CHIP, MADE or STORED.
         root: [vertices] rows that no row of the side reads, by their vertex; NONE for others.
         queue: [rows] in the order of levels; in a group, behind these, rows that wait for none.
@@ -89,6 +90,7 @@ class _Plan(NamedTuple):
     program: Array
     waits: Array
     uses: Array
+    height: Array
     kind: Array
     root: Array
     queue: Array
@@ -154,6 +156,7 @@ def write_cells(facts: CellFacts, batch: CellBatch, groups: Groups) -> tuple[Arr
         np.empty(rows, np.int32),
         np.empty(rows, np.int32),
         np.empty(rows, np.int32),
+        np.zeros(rows, np.int32),
         np.empty(edges, np.int8),
         np.empty(groups.graph_ptr[-1], np.int32),
         np.empty(rows, np.int32),
@@ -263,13 +266,14 @@ def _find_roots(facts: CellFacts, batch: CellBatch, order: Array, side: int, pla
     for t in range(len(table)):
         if facts.side_of[table[t, 0]] == side:
             plan.program[table[t, 2] : table[t, 2] + table[t, 1]] = table[t, 0]
-    for t in range(len(table)):
+    for n in range(len(table)):  # children first
+        t = len(table) - 1 - n if facts.sides[side, BACK] > 0 else n
         p = table[t, 0]
         if facts.side_of[p] != side:
             continue
         mask = facts.chip_of[p]
         for r in range(table[t, 2], table[t, 2] + table[t, 1]):
-            bit = 1
+            bit, height = 1, 0
             for e in range(edge_ptr[r], edge_ptr[r + 1]):
                 child = batch.child_row[e]
                 if child >= 0 and (mask < 0 or mask & bit > 0):
@@ -278,7 +282,9 @@ def _find_roots(facts: CellFacts, batch: CellBatch, order: Array, side: int, pla
                     else:
                         plan.kind[e] = MADE
                         plan.uses[child] += 1
+                        height = max(height, plan.height[child] + 1)
                 bit *= 2
+            plan.height[r] = height
     for t in range(len(table)):
         if facts.side_of[table[t, 0]] == side:
             for r in range(table[t, 2], table[t, 2] + table[t, 1]):
@@ -309,16 +315,26 @@ def _arrange(
     parent_ptr, edge_ptr, queue, levels = batch.parent_ptr, batch.edge_ptr, plan.queue, plan.levels
     most, most_pairs = facts.sides[side, ROWS], _most_pairs(facts)
     head, count = tail, plan.ptr[group]
-    vertex, end = bounds[group], bounds[group + 1]
+    vertex, end, p = bounds[group], bounds[group + 1], 0
+    ready = np.zeros(len(facts.side_of), np.int64)
     while True:
-        while vertex < end and tail - head < most:
-            if plan.root[vertex] != NONE:
-                queue[tail] = plan.root[vertex]
-                tail += 1
+        while vertex < end and ready[p] < most:
+            r = plan.root[vertex]
             vertex += 1
+            if r != NONE:
+                queue[tail] = r
+                tail += 1
+                ready[plan.program[r]] += 1
+                if ready[plan.program[r]] > ready[p]:
+                    p = plan.program[r]
         if head == tail:
             break
-        p = plan.program[queue[head]]
+        if ready[p] < min(most, tail - head):  # no level is full: what has most below it is first
+            highest = queue[head]
+            for k in range(head + 1, tail):
+                if plan.height[queue[k]] > plan.height[highest]:
+                    highest = queue[k]
+            p = plan.program[highest]
         begin, at, edges, pairs = head, head, 0, 0
         while at < tail and head - begin < most:
             r = queue[at]
@@ -337,6 +353,7 @@ def _arrange(
             at += 1
         levels[count, PROGRAM], levels[count, FIRST], levels[count, COUNT] = p, begin, head - begin
         count += 1
+        ready[p] -= head - begin
         for k in range(begin, head):
             for e in range(edge_ptr[queue[k]], edge_ptr[queue[k] + 1]):
                 if plan.kind[e] == MADE:
@@ -345,6 +362,10 @@ def _arrange(
                     if plan.waits[child] == 0:
                         queue[tail] = child
                         tail += 1
+                        ready[plan.program[child]] += 1
+        for k in range(len(ready)):
+            if ready[k] > ready[p]:
+                p = k
     plan.ptr[group + 1] = count
     return int(tail)
 
@@ -370,8 +391,10 @@ def _shares(facts: CellFacts, batch: CellBatch, side: int, other: int, plan: _Pl
         if of == NONE:
             return False
         if plan.turned[of] == NONE:
+            for k in range(len(plan.turned)):  # where kinds are the same here, levels are fuller
+                same = same and plan.turned[k] != p
             plan.turned[of] = p
-        same = plan.turned[of] == p and facts.chip_of[of] == facts.chip_of[p]
+        same = same and plan.turned[of] == p and facts.chip_of[of] == facts.chip_of[p]
         same = same and facts.slots_of[of] == facts.slots_of[p]
         for r in range(table[t, 2], table[t, 2] + table[t, 1]):
             same = same and plan.program[r] == of
