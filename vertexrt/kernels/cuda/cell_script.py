@@ -80,7 +80,7 @@ class _Plan(NamedTuple):
             only levels whose children have places count.
         height: [rows] how many levels lie below each at least.
         kind: [edges] OFF_CHIP, MADE or STORED.
-        root: [vertices] rows that no row of the side reads, by their vertex; NONE for others.
+        start: [vertices] rows with which levels begin, by their vertex; NONE for others.
         queue: [rows] in the order of levels; in a group, behind these, rows that wait for none.
         levels: [*, 3] of each its program, where its rows begin in `queue`, and their number.
         ptr: [groups + 1] where the levels of each group begin.
@@ -92,7 +92,7 @@ class _Plan(NamedTuple):
     uses: Array
     height: Array
     kind: Array
-    root: Array
+    start: Array
     queue: Array
     levels: Array
     ptr: Array
@@ -108,6 +108,7 @@ class _Chip(NamedTuple):
         free, pending: stacks of places; others may still read the pending ones.
         counts: [3] of the two stacks; and of rows or edges that are read and have lost their place.
         order: [rows of a level] those that are sent first.
+        wanted: [edges of some levels] children in memory.
     """
 
     place: Array
@@ -116,6 +117,7 @@ class _Chip(NamedTuple):
     pending: Array
     counts: Array
     order: Array
+    wanted: Array
 
 
 class _Out(NamedTuple):
@@ -141,11 +143,12 @@ def write_cells(facts: CellFacts, batch: CellBatch, groups: Groups) -> tuple[Arr
     """
     sides, number = len(facts.sides), groups.number
     sections = np.zeros((sides, number, 2), np.int32)
-    words, places, most, fits = 8 + 4 * sides * number, 1, 1, True
+    words, places, most, slots, fits = 8 + 4 * sides * number, 1, 1, EDGES_A_ROW, True
     for t in range(len(batch.table)):
         if facts.side_of[batch.table[t, 0]] >= 0:
             words += _most_words(facts, batch, t)
             fits = fits and _fits(facts, batch, t)
+            slots = max(slots, facts.slots_of[batch.table[t, 0]])
     if not fits:
         return np.zeros((1, 4), np.int32), sections, False
     for s in range(sides):
@@ -159,7 +162,7 @@ def write_cells(facts: CellFacts, batch: CellBatch, groups: Groups) -> tuple[Arr
         np.zeros(rows, np.int32),
         np.empty(edges, np.int8),
         np.empty(groups.graph_ptr[-1], np.int32),
-        np.empty(rows, np.int32),
+        np.empty(rows + 1, np.int32),
         np.empty((rows, 3), np.int32),
         np.zeros(number + 1, np.int64),
         np.empty(len(facts.side_of), np.int64),
@@ -171,6 +174,7 @@ def write_cells(facts: CellFacts, batch: CellBatch, groups: Groups) -> tuple[Arr
         np.empty(places, np.int32),
         np.zeros(3, np.int64),
         np.empty(most, np.int64),
+        np.empty((AHEAD + 1) * most * slots + 1, np.int64),
     )
     made = np.empty((words, 4), np.int32)
     out = _Out(made, made.reshape(-1), np.zeros(5, np.int64))
@@ -179,10 +183,9 @@ def write_cells(facts: CellFacts, batch: CellBatch, groups: Groups) -> tuple[Arr
     for s in range(sides):
         if facts.sides[s, IS_CELL] == 0 or done[s]:
             continue
-        _find_roots(facts, batch, groups.order, s, plan)
-        tail = 0
+        down, tail = _find_starts(facts, batch, groups.order, s, plan), 0
         for g in range(number):
-            tail = _arrange(facts, batch, s, bounds, g, tail, plan)
+            tail = _arrange(facts, batch, s, bounds, g, tail, down, plan)
         for other in range(s, sides):
             if done[other] or not _shares(facts, batch, s, other, plan):
                 continue
@@ -191,9 +194,9 @@ def write_cells(facts: CellFacts, batch: CellBatch, groups: Groups) -> tuple[Arr
             for g in range(number):
                 _begin(facts.sides[other, EDGE_PLACES if back else STATE_PLACES], chip, out)
                 if back:
-                    _write_back(facts, batch, other, g, plan, chip, out)
+                    _write_back(facts, batch, other, g, not down, plan, chip, out)
                 else:
-                    _write_forward(facts, batch, other, g, plan, chip, out)
+                    _write_forward(facts, batch, other, g, down, plan, chip, out)
                 at = _room_for(out, 1)
                 _word(out, at, END, 0, 0, 0)
                 out.state[AT] = at + 1
@@ -256,13 +259,17 @@ def _end_of_parents(batch: CellBatch, row: int, above: int) -> int:
 # Levels.
 
 
-def _find_roots(facts: CellFacts, batch: CellBatch, order: Array, side: int, plan: _Plan) -> None:
-    """Note how rows of a side depend on each other, and which no row of it reads."""
-    table, edge_ptr = batch.table, batch.edge_ptr
+def _find_starts(facts: CellFacts, batch: CellBatch, order: Array, side: int, plan: _Plan) -> bool:
+    """Note how rows of a side depend on each other, and with which rows levels begin.
+
+    Returns: whether these are the rows that no row of the side reads; else those that read none.
+        What there is less of comes first, since then the last levels are full.
+    """
+    table, edge_ptr, roots, bottoms = batch.table, batch.edge_ptr, 0, 0
     plan.program.fill(NONE)
     plan.uses.fill(0)
     plan.kind.fill(OFF_CHIP)
-    plan.root.fill(NONE)
+    plan.start.fill(NONE)
     for t in range(len(table)):
         if facts.side_of[table[t, 0]] == side:
             plan.program[table[t, 2] : table[t, 2] + table[t, 1]] = table[t, 0]
@@ -273,24 +280,32 @@ def _find_roots(facts: CellFacts, batch: CellBatch, order: Array, side: int, pla
             continue
         mask = facts.chip_of[p]
         for r in range(table[t, 2], table[t, 2] + table[t, 1]):
-            bit, height = 1, 0
+            bit, waits, height = 1, 0, 0
             for e in range(edge_ptr[r], edge_ptr[r + 1]):
                 child = batch.child_row[e]
                 if child >= 0 and (mask < 0 or mask & bit > 0):
-                    if plan.program[child] == NONE:
-                        plan.kind[e] = STORED
-                    else:
-                        plan.kind[e] = MADE
-                        plan.uses[child] += 1
-                        height = max(height, plan.height[child] + 1)
+                    made = int(plan.program[child] != NONE)  # as likely as not: no branch
+                    plan.kind[e] = STORED - made
+                    plan.uses[child] += made
+                    height = max(height, made * (plan.height[child] + 1))
+                    waits += made
                 bit *= 2
             plan.height[r] = height
+            plan.waits[r] = waits
+            bottoms += int(waits == 0)
     for t in range(len(table)):
         if facts.side_of[table[t, 0]] == side:
             for r in range(table[t, 2], table[t, 2] + table[t, 1]):
-                plan.waits[r] = plan.uses[r]
-                if plan.uses[r] == 0:
-                    plan.root[order[r]] = r
+                roots += int(plan.uses[r] == 0)
+    down = roots < bottoms
+    for t in range(len(table)):
+        if facts.side_of[table[t, 0]] == side:
+            for r in range(table[t, 2], table[t, 2] + table[t, 1]):
+                if down:
+                    plan.waits[r] = plan.uses[r]
+                if plan.waits[r] == 0:
+                    plan.start[order[r]] = r
+    return down
 
 
 def _arrange(
@@ -300,13 +315,14 @@ def _arrange(
     bounds: Array,
     group: int,
     tail: int,
+    down: bool,
     plan: _Plan,
 ) -> int:
-    """Put the rows of a group in levels, those that no row reads first.
+    """Put the rows of a group in levels, from the roots down or from the bottom up.
 
-    A level takes rows whose parents are in levels, the first ones of one program. The next root
-    begins when there are fewer of these than a level takes: so levels are full, and few rows lie
-    on chip at once.
+    A level takes rows that wait for none, the first ones of one program. Another graph begins
+    when there are fewer of these than a level takes: so levels are full, and few rows lie on chip
+    at once.
 
     Args:
         bounds: [groups + 1] of the vertices of groups; tail: where the queue ends.
@@ -319,7 +335,7 @@ def _arrange(
     ready = np.zeros(len(facts.side_of), np.int64)
     while True:
         while vertex < end and ready[p] < most:
-            r = plan.root[vertex]
+            r = plan.start[vertex]
             vertex += 1
             if r != NONE:
                 queue[tail] = r
@@ -355,14 +371,18 @@ def _arrange(
         count += 1
         ready[p] -= head - begin
         for k in range(begin, head):
-            for e in range(edge_ptr[queue[k]], edge_ptr[queue[k] + 1]):
-                if plan.kind[e] == MADE:
-                    child = batch.child_row[e]
-                    plan.waits[child] -= 1
-                    if plan.waits[child] == 0:
-                        queue[tail] = child
-                        tail += 1
-                        ready[plan.program[child]] += 1
+            first, last = parent_ptr[queue[k]], parent_ptr[queue[k] + 1]
+            if down:
+                first, last = edge_ptr[queue[k]], edge_ptr[queue[k] + 1]
+            for q in range(first, last):
+                e = q if down else batch.parent_edge[q]
+                other = max(batch.child_row[e] if down else batch.edge_row[e], 0)
+                of, made = max(plan.program[other], 0), int(plan.kind[e] == MADE)
+                plan.waits[other] -= made
+                made *= int(plan.waits[other] == 0)
+                queue[tail] = other  # as likely as not: no branch
+                tail += made
+                ready[of] += made
         for k in range(len(ready)):
             if ready[k] > ready[p]:
                 p = k
@@ -569,42 +589,57 @@ def _evict(batch: CellBatch, chip: _Chip, mine: Array, back: bool) -> None:
 
 
 def _write_forward(
-    facts: CellFacts, batch: CellBatch, side: int, group: int, plan: _Plan, chip: _Chip, out: _Out
+    facts: CellFacts,
+    batch: CellBatch,
+    side: int,
+    group: int,
+    turned: bool,
+    plan: _Plan,
+    chip: _Chip,
+    out: _Out,
 ) -> None:
-    """Write the script of a group on a forward side: places are of rows."""
+    """Write the script of a group on a forward side: places are of rows.
+
+    Args:
+        turned: the levels come last to first.
+    """
     edge_ptr, child_row, kind, uses = batch.edge_ptr, batch.child_row, plan.kind, plan.uses
     place, order, levels, queue = chip.place, chip.order, plan.levels, plan.queue
     last = NONE  # the word where the last level began, NONE where another instruction follows it
-    begin, end, most = plan.ptr[group], plan.ptr[group + 1], facts.sides[side, ROWS]
-    ahead, taken = end - 1, 0  # the level, and its rows, whose children from memory have places
-    for i in range(end - 1, begin - 1, -1):
+    begin, count = plan.ptr[group], plan.ptr[group + 1] - plan.ptr[group]
+    most = facts.sides[side, ROWS]
+    ahead = 0  # the level whose children from memory come next
+    for at_level in range(count):
+        i = begin + (count - 1 - at_level if turned else at_level)
         p, first, rows = plan.turned[levels[i, PROGRAM]], levels[i, FIRST], levels[i, COUNT]
-        slots = facts.slots_of[p]
-        at = _room_for(out, 1 + (AHEAD + 1) * most * max(slots, EDGES_A_ROW) // 2)
-        n, now, full = 0, False, False
-        while ahead >= begin and ahead >= i - AHEAD and not full:
-            r = queue[levels[ahead, FIRST] + taken]
-            left = chip.counts[FREE] + chip.counts[PENDING] - most * (i - ahead + 1)
-            if ahead < i and left < edge_ptr[r + 1] - edge_ptr[r]:
-                full = True
-                continue
-            for e in range(edge_ptr[r], edge_ptr[r + 1]):
-                if kind[e] == STORED:
-                    child = child_row[e]
-                    uses[child] += 1
-                    if place[child] == NONE:
-                        if chip.counts[FREE] + chip.counts[PENDING] == 0:
-                            _evict(batch, chip, queue[first : first + rows], False)
-                        _pair(out, 4 * at + 4 + 2 * n, child, _give_place(chip, child, False))
-                        n += 1
-                        now = now or ahead > i - AHEAD
-            taken += 1
-            if taken == levels[ahead, COUNT]:
-                ahead -= 1
-                taken = 0
+        slots, mine = facts.slots_of[p], queue[first : first + rows]
+        n, near = 0, 0
+        while ahead < min(count, at_level + AHEAD + 1):
+            j, before = begin + (count - 1 - ahead if turned else ahead), n
+            for k in range(levels[j, FIRST], levels[j, FIRST] + levels[j, COUNT]):
+                for e in range(edge_ptr[queue[k]], edge_ptr[queue[k] + 1]):
+                    chip.wanted[n] = child_row[e]  # as likely as not: no branch
+                    n += int(kind[e] == STORED)
+            left = chip.counts[FREE] + chip.counts[PENDING] - most * (ahead - at_level + 1)
+            if n > before and ahead > at_level and left < n:
+                n = before
+                break
+            if ahead < at_level + AHEAD:
+                near = n
+            ahead += 1
         if n > 0:
-            _fill(out, TAKE, at, n, now)
-            last = NONE
+            at, found = _room_for(out, 1 + (n + 1) // 2), 0
+            for k in range(n):
+                child = chip.wanted[k]
+                uses[child] += 1
+                if place[child] == NONE:
+                    if chip.counts[FREE] + chip.counts[PENDING] == 0:
+                        _evict(batch, chip, mine, False)
+                    _pair(out, 4 * at + 4 + 2 * found, child, _give_place(chip, child, False))
+                    found += 1
+            if found > 0:
+                _fill(out, TAKE, at, found, near > 0)
+                last = NONE
         if chip.counts[LOST] > 0 and _take_lost(
             batch, plan, chip, out, queue[first : first + rows]
         ):
@@ -688,14 +723,22 @@ def _take_lost(batch: CellBatch, plan: _Plan, chip: _Chip, out: _Out, mine: Arra
 
 
 def _write_back(
-    facts: CellFacts, batch: CellBatch, side: int, group: int, plan: _Plan, chip: _Chip, out: _Out
+    facts: CellFacts,
+    batch: CellBatch,
+    side: int,
+    group: int,
+    turned: bool,
+    plan: _Plan,
+    chip: _Chip,
+    out: _Out,
 ) -> None:
     """Write the script of a group on a backward side: places are of edges."""
     edge_ptr, child_row, parent_ptr = batch.edge_ptr, batch.child_row, batch.parent_ptr
     parent_edge, place, levels, queue = batch.parent_edge, chip.place, plan.levels, plan.queue
     above, reads_above = _above(facts, batch, side), facts.sides[side, READS_ABOVE] > 0
-    last = NONE
-    for i in range(plan.ptr[group], plan.ptr[group + 1]):
+    last, begin, count = NONE, plan.ptr[group], plan.ptr[group + 1] - plan.ptr[group]
+    for at_level in range(count):
+        i = begin + (count - 1 - at_level if turned else at_level)
         p, first, rows = plan.turned[levels[i, PROGRAM]], levels[i, FIRST], levels[i, COUNT]
         mine, slots = queue[first : first + rows], facts.slots_of[p]
         children, parents, missing = slots * rows, 0, 0
