@@ -75,22 +75,22 @@ class _Plan(NamedTuple):
 
     Attributes:
         program: [rows] of each, NONE for those of other sides.
-        waits: [rows] how many of the rows that read each are still in no level.
         uses: [rows] how often levels that are still to be written read each; of rows in memory,
             only levels whose children have places count.
-        height: [rows] how many levels lie below each at least.
+        waits: [rows] for how many rows each waits, before it may be in a level.
+        rank: [rows] which ones come first where no level is full: the highest.
         kind: [edges] OFF_CHIP, MADE or STORED.
-        start: [vertices] rows with which levels begin, by their vertex; NONE for others.
-        queue: [rows] in the order of levels; in a group, behind these, rows that wait for none.
+        start: [vertices] rows that wait for none from the start, by their vertex; NONE for others.
+        queue: [rows + 1] in the order of levels; behind these, rows that wait for none.
         levels: [*, 3] of each its program, where its rows begin in `queue`, and their number.
         ptr: [groups + 1] where the levels of each group begin.
         turned: [programs] the program of another side whose rows are the same.
     """
 
     program: Array
-    waits: Array
     uses: Array
-    height: Array
+    waits: Array
+    rank: Array
     kind: Array
     start: Array
     queue: Array
@@ -104,11 +104,12 @@ class _Chip(NamedTuple):
 
     Attributes:
         place: [rows, or edges] of each its place, NONE for none.
-        holder: [places] who had it last.
+        holder: [places] whose each was last.
         free, pending: stacks of places; others may still read the pending ones.
-        counts: [3] of the two stacks; and of rows or edges that are read and have lost their place.
-        order: [rows of a level] those that are sent first.
-        wanted: [edges of some levels] children in memory.
+        counts: [3] FREE and PENDING: of the stacks; LOST: above 0 when a row has lost its place, or
+            was not given one.
+        order: the rows of a level, those that are sent first.
+        wanted: rows, or edges, that are to be taken from memory.
     """
 
     place: Array
@@ -170,11 +171,11 @@ def write_cells(facts: CellFacts, batch: CellBatch, groups: Groups) -> tuple[Arr
     chip = _Chip(
         np.full(max(rows, edges), NONE, np.int32),
         np.full(places, NONE, np.int32),
-        np.empty(places, np.int32),
+        np.empty(places + 1, np.int32),
         np.empty(places, np.int32),
         np.zeros(3, np.int64),
         np.empty(most, np.int64),
-        np.empty((AHEAD + 1) * most * slots + 1, np.int64),
+        np.empty(max((AHEAD + 1) * most * slots, MOST_PAIRS + MOST_PARENTS) + 1, np.int64),
     )
     made = np.empty((words, 4), np.int32)
     out = _Out(made, made.reshape(-1), np.zeros(5, np.int64))
@@ -273,39 +274,38 @@ def _find_starts(facts: CellFacts, batch: CellBatch, order: Array, side: int, pl
     for t in range(len(table)):
         if facts.side_of[table[t, 0]] == side:
             plan.program[table[t, 2] : table[t, 2] + table[t, 1]] = table[t, 0]
+            roots += table[t, 1]
     for n in range(len(table)):  # children first
         t = len(table) - 1 - n if facts.sides[side, BACK] > 0 else n
-        p = table[t, 0]
-        if facts.side_of[p] != side:
+        if facts.side_of[table[t, 0]] != side:
             continue
-        mask = facts.chip_of[p]
+        mask = facts.chip_of[table[t, 0]]
         for r in range(table[t, 2], table[t, 2] + table[t, 1]):
-            bit, waits, height = 1, 0, 0
+            bit, waits, rank = 1, 0, 0
             for e in range(edge_ptr[r], edge_ptr[r + 1]):
                 child = batch.child_row[e]
                 if child >= 0 and (mask < 0 or mask & bit > 0):
                     made = int(plan.program[child] != NONE)  # as likely as not: no branch
                     plan.kind[e] = STORED - made
+                    roots -= made * int(plan.uses[child] == 0)
                     plan.uses[child] += made
-                    height = max(height, made * (plan.height[child] + 1))
+                    rank = max(rank, made * (plan.rank[child] + 1))
                     waits += made
                 bit *= 2
-            plan.height[r] = height
+            plan.rank[r] = rank
             plan.waits[r] = waits
             bottoms += int(waits == 0)
-    for t in range(len(table)):
-        if facts.side_of[table[t, 0]] == side:
-            for r in range(table[t, 2], table[t, 2] + table[t, 1]):
-                roots += int(plan.uses[r] == 0)
     down = roots < bottoms
     for t in range(len(table)):
         if facts.side_of[table[t, 0]] == side:
             for r in range(table[t, 2], table[t, 2] + table[t, 1]):
                 if down:
                     plan.waits[r] = plan.uses[r]
+                else:
+                    plan.rank[r] = -plan.rank[r]
                 if plan.waits[r] == 0:
                     plan.start[order[r]] = r
-    return down
+    return bool(down)
 
 
 def _arrange(
@@ -345,10 +345,10 @@ def _arrange(
                     p = plan.program[r]
         if head == tail:
             break
-        if ready[p] < min(most, tail - head):  # no level is full: what has most below it is first
+        if ready[p] < min(most, tail - head):  # no level is full
             highest = queue[head]
             for k in range(head + 1, tail):
-                if plan.height[queue[k]] > plan.height[highest]:
+                if plan.rank[queue[k]] > plan.rank[highest]:
                     highest = queue[k]
             p = plan.program[highest]
         begin, at, edges, pairs = head, head, 0, 0
@@ -458,14 +458,6 @@ def _begin(places: int, chip: _Chip, out: _Out) -> None:
     chip.counts[FREE], chip.counts[PENDING], chip.counts[LOST] = max(places - 1, 0), 0, 0
     for k in range(1, places):
         chip.free[k - 1] = places - k
-
-
-def _fill(out: _Out, op: int, at: int, count: int, now: bool) -> None:
-    """Write an instruction that fills places, before pairs that are there."""
-    _word(out, at, op, count, int(now), 0)
-    if count % 2 > 0:
-        _pair(out, 4 * at + 4 + 2 * count, 0, 0)
-    out.state[AT] = at + 1 + (count + 1) // 2
 
 
 def _repeats(
@@ -581,11 +573,36 @@ def _evict(batch: CellBatch, chip: _Chip, mine: Array, back: bool) -> None:
                     read = read or batch.child_row[e] == holder
         if not read:
             _take_place(chip, holder)
-            chip.counts[LOST] += 1
+            chip.counts[LOST] = 1
             return
 
 
-# Forward.
+def _fetch(
+    batch: CellBatch, chip: _Chip, out: _Out, op: int, n: int, now: bool, mine: Array
+) -> bool:
+    """Write that what is wanted is taken from memory; return whether something is.
+
+    Args:
+        op: TAKE or LEAVE; n: how many are wanted, of which some may have places; now: they are
+            there at once; mine: the rows of the next level, for which all this may be.
+    """
+    at, found = _room_for(out, 1 + (n + 1) // 2), 0
+    for k in range(n):
+        of = chip.wanted[k]
+        if chip.place[of] == NONE:
+            if chip.counts[FREE] + chip.counts[PENDING] == 0:
+                _evict(batch, chip, mine, op == LEAVE)
+            _pair(out, 4 * at + 4 + 2 * found, of, _give_place(chip, of, False))
+            found += 1
+    if found > 0:
+        _word(out, at, op, found, int(now), 0)
+        if found % 2 > 0:
+            _pair(out, 4 * at + 4 + 2 * found, 0, 0)
+        out.state[AT] = at + 1 + (found + 1) // 2
+    return found > 0
+
+
+# Sides.
 
 
 def _write_forward(
@@ -604,62 +621,58 @@ def _write_forward(
         turned: the levels come last to first.
     """
     edge_ptr, child_row, kind, uses = batch.edge_ptr, batch.child_row, plan.kind, plan.uses
-    place, order, levels, queue = chip.place, chip.order, plan.levels, plan.queue
-    last = NONE  # the word where the last level began, NONE where another instruction follows it
+    place, order, wanted = chip.place, chip.order, chip.wanted
+    levels, queue, most = plan.levels, plan.queue, facts.sides[side, ROWS]
     begin, count = plan.ptr[group], plan.ptr[group + 1] - plan.ptr[group]
-    most = facts.sides[side, ROWS]
+    last = NONE  # the word where the last level began, NONE where another instruction follows it
     ahead = 0  # the level whose children from memory come next
-    for at_level in range(count):
-        i = begin + (count - 1 - at_level if turned else at_level)
+    for level in range(count):
+        i = begin + (count - 1 - level if turned else level)
         p, first, rows = plan.turned[levels[i, PROGRAM]], levels[i, FIRST], levels[i, COUNT]
-        slots, mine = facts.slots_of[p], queue[first : first + rows]
-        n, near = 0, 0
-        while ahead < min(count, at_level + AHEAD + 1):
-            j, before = begin + (count - 1 - ahead if turned else ahead), n
-            for k in range(levels[j, FIRST], levels[j, FIRST] + levels[j, COUNT]):
+        slots, mine, n, near = facts.slots_of[p], queue[first : first + rows], 0, 0
+        while ahead < min(count, level + AHEAD + 1):
+            i, before = begin + (count - 1 - ahead if turned else ahead), n
+            for k in range(levels[i, FIRST], levels[i, FIRST] + levels[i, COUNT]):
                 for e in range(edge_ptr[queue[k]], edge_ptr[queue[k] + 1]):
-                    chip.wanted[n] = child_row[e]  # as likely as not: no branch
-                    n += int(kind[e] == STORED)
-            left = chip.counts[FREE] + chip.counts[PENDING] - most * (ahead - at_level + 1)
-            if n > before and ahead > at_level and left < n:
+                    wanted[n] = child_row[e]
+                    n += int(kind[e] == STORED)  # as likely as not: no branch
+            left = chip.counts[FREE] + chip.counts[PENDING] - most * (ahead - level + 1)
+            if before < n and level < ahead and left < n:
                 n = before
                 break
-            if ahead < at_level + AHEAD:
+            if ahead < level + AHEAD:
                 near = n
             ahead += 1
-        if n > 0:
-            at, found = _room_for(out, 1 + (n + 1) // 2), 0
-            for k in range(n):
-                child = chip.wanted[k]
-                uses[child] += 1
-                if place[child] == NONE:
-                    if chip.counts[FREE] + chip.counts[PENDING] == 0:
-                        _evict(batch, chip, mine, False)
-                    _pair(out, 4 * at + 4 + 2 * found, child, _give_place(chip, child, False))
-                    found += 1
-            if found > 0:
-                _fill(out, TAKE, at, found, near > 0)
-                last = NONE
-        if chip.counts[LOST] > 0 and _take_lost(
-            batch, plan, chip, out, queue[first : first + rows]
-        ):
+        for k in range(n):
+            uses[wanted[k]] += 1
+        if n > 0 and _fetch(batch, chip, out, TAKE, n, near > 0, mine):
             last = NONE
+        if chip.counts[LOST] > 0:
+            n, stored = 0, True
+            for r in mine:
+                for e in range(edge_ptr[r], edge_ptr[r + 1]):
+                    if kind[e] != OFF_CHIP and place[child_row[e]] == NONE:
+                        wanted[n] = child_row[e]
+                        n += 1
+                        stored = stored and kind[e] == STORED
+            if not stored:  # others have stored them on this side of the path
+                at = _room_for(out, 1)
+                _word(out, at, MEET, 0, 0, 0)
+                out.state[AT] = at + 1
+            if n > 0 and _fetch(batch, chip, out, TAKE, n, True, mine):
+                last = NONE
         sent, behind, children = 0, rows, slots * rows
-        for k in range(first, first + rows):  # those with a place come first
-            r = queue[k]
+        for r in mine:  # those with a place come first
             if slots == 0:
                 children += edge_ptr[r + 1] - edge_ptr[r]
-            found = 0
-            if uses[r] > 0:
-                found = _give_place(chip, r, True)
-                if found == 0:
-                    chip.counts[LOST] += 1
-            if found > 0:
+            if uses[r] > 0 and _give_place(chip, r, True) > 0:
                 order[sent] = r
                 sent += 1
             else:
                 behind -= 1
                 order[behind] = r
+                if uses[r] > 0:
+                    chip.counts[LOST] = 1
         size = 2 + rows + (children + 1) // 2
         at = _room_for(out, size)
         _word(out, at, LEVEL | facts.cell_of[p] << 8, rows | sent << 8 | size << 16, 1, 0)
@@ -667,10 +680,10 @@ def _write_forward(
         lists, n = 4 * (at + 2 + rows), 0
         for k in range(rows):
             r = order[k]
-            edge, until = edge_ptr[r], edge_ptr[r + 1]
-            edges = slots if slots > 0 else until - edge
+            edge, end = edge_ptr[r], edge_ptr[r + 1]
+            edges = slots if slots > 0 else end - edge
             _word(out, at + 2 + k, r, max(place[r], 0), edge, n | edges << 16)
-            for e in range(edge, until):
+            for e in range(edge, end):
                 child, found = child_row[e], 0
                 if kind[e] != OFF_CHIP:
                     found = place[child]
@@ -679,7 +692,7 @@ def _write_forward(
                         _take_place(chip, child)
                 _pair(out, lists + 2 * n, child, found)
                 n += 1
-            for _ in range(until - edge, edges):
+            for _ in range(end - edge, edges):
                 _pair(out, lists + 2 * n, NONE, 0)
                 n += 1
         if n % 2 > 0:
@@ -689,37 +702,6 @@ def _write_forward(
         if last == NONE or not _repeats(out, last, at, slots, facts.chip_of[p], False, False):
             last = at
             out.state[AT] = at + size
-
-
-def _take_lost(batch: CellBatch, plan: _Plan, chip: _Chip, out: _Out, mine: Array) -> bool:
-    """Take those children of a level from memory that had a place, or should have; if there are."""
-    n, made = 0, False
-    for r in mine:
-        for e in range(batch.edge_ptr[r], batch.edge_ptr[r + 1]):
-            if plan.kind[e] != OFF_CHIP and chip.place[batch.child_row[e]] == NONE:
-                n += 1
-                made = made or plan.kind[e] == MADE
-    if n == 0:
-        return False
-    if made:  # others have stored them on this side of the path
-        at = _room_for(out, 1)
-        _word(out, at, MEET, 0, 0, 0)
-        out.state[AT] = at + 1
-    at, n = _room_for(out, 1 + (n + 1) // 2), 0
-    for r in mine:
-        for e in range(batch.edge_ptr[r], batch.edge_ptr[r + 1]):
-            child = batch.child_row[e]
-            if plan.kind[e] != OFF_CHIP and chip.place[child] == NONE:
-                if chip.counts[FREE] + chip.counts[PENDING] == 0:
-                    _evict(batch, chip, mine, False)
-                _pair(out, 4 * at + 4 + 2 * n, child, _give_place(chip, child, False))
-                chip.counts[LOST] -= 1
-                n += 1
-    _fill(out, TAKE, at, n, True)
-    return True
-
-
-# Backward.
 
 
 def _write_back(
@@ -732,37 +714,27 @@ def _write_back(
     chip: _Chip,
     out: _Out,
 ) -> None:
-    """Write the script of a group on a backward side: places are of edges."""
-    edge_ptr, child_row, parent_ptr = batch.edge_ptr, batch.child_row, batch.parent_ptr
-    parent_edge, place, levels, queue = batch.parent_edge, chip.place, plan.levels, plan.queue
+    """Write the script of a group on a backward side: places are of edges, see `_write_forward`."""
+    edge_ptr, parent_ptr, parent_edge = batch.edge_ptr, batch.parent_ptr, batch.parent_edge
+    place, free, levels, queue = chip.place, chip.free, plan.levels, plan.queue
     above, reads_above = _above(facts, batch, side), facts.sides[side, READS_ABOVE] > 0
-    last, begin, count = NONE, plan.ptr[group], plan.ptr[group + 1] - plan.ptr[group]
-    for at_level in range(count):
-        i = begin + (count - 1 - at_level if turned else at_level)
+    begin, count, last = plan.ptr[group], plan.ptr[group + 1] - plan.ptr[group], NONE
+    for level in range(count):
+        i = begin + (count - 1 - level if turned else level)
         p, first, rows = plan.turned[levels[i, PROGRAM]], levels[i, FIRST], levels[i, COUNT]
         mine, slots = queue[first : first + rows], facts.slots_of[p]
-        children, parents, missing = slots * rows, 0, 0
+        children, parents, n = slots * rows, 0, 0
         for r in mine:
             if slots == 0:
                 children += edge_ptr[r + 1] - edge_ptr[r]
             end = _end_of_parents(batch, r, above)
             parents += end - parent_ptr[r]
             for q in range(parent_ptr[r], end):
-                missing += int(place[parent_edge[q]] == NONE)
-        if missing > 0:
-            at, n = _room_for(out, 1 + (missing + 1) // 2), 0
-            for r in mine:
-                for q in range(parent_ptr[r], _end_of_parents(batch, r, above)):
-                    e = parent_edge[q]
-                    if place[e] == NONE:
-                        if chip.counts[FREE] + chip.counts[PENDING] == 0:
-                            _evict(batch, chip, mine, True)
-                        _pair(out, 4 * at + 4 + 2 * n, e, _give_place(chip, e, False))
-                        n += 1
-            _fill(out, LEAVE, at, n, False)
+                chip.wanted[n] = parent_edge[q]
+                n += int(place[parent_edge[q]] == NONE)
+        if n > 0 and _fetch(batch, chip, out, LEAVE, n, False, mine):
             last = NONE
-        pairs = children + parents + rows * int(reads_above)
-        size = 2 + rows + (pairs + 1) // 2
+        size = 2 + rows + (children + parents + rows * int(reads_above) + 1) // 2
         at = _room_for(out, size)
         _word(out, at, LEVEL | facts.cell_of[p] << 8, rows | size << 16, 1, 0)
         _word(out, at + 1, 0, 0, children, 0)
@@ -773,17 +745,20 @@ def _write_back(
             edges = slots if slots > 0 else until - edge
             lengths = edges << 16 | (end - parent_ptr[r]) << 24
             _word(out, at + 2 + k, r, m, edge, n | lengths)
-            for e in range(edge, until):
-                found = _give_place(chip, e, True) if plan.kind[e] == MADE else 0
-                _pair(out, lists + 2 * n, child_row[e], found)
+            for e in range(edge, until):  # to be sent to or not is as likely: no branch
+                given = int(plan.kind[e] == MADE) * int(chip.counts[FREE] > 0)
+                found = given * free[chip.counts[FREE] - given]
+                chip.counts[FREE] -= given
+                chip.holder[found] = e
+                place[e] = found + (1 - given) * NONE
+                _pair(out, lists + 2 * n, batch.child_row[e], found)
                 n += 1
             for _ in range(until - edge, edges):
                 _pair(out, lists + 2 * n, NONE, 0)
                 n += 1
             for q in range(parent_ptr[r], end):
-                e = parent_edge[q]
-                _pair(out, lists + 2 * m, e, place[e])
-                _take_place(chip, e)
+                _pair(out, lists + 2 * m, parent_edge[q], place[parent_edge[q]])
+                _take_place(chip, parent_edge[q])
                 m += 1
             if reads_above:
                 e = parent_edge[end] if end < parent_ptr[r + 1] else NONE
