@@ -219,12 +219,13 @@ def _fits(facts: CellFacts, batch: CellBatch, launch: int) -> bool:
     p, rows, row = batch.table[launch, 0], batch.table[launch, 1], batch.table[launch, 2]
     side, fits = facts.side_of[p], True
     above = _above(facts, batch, side)
+    most_pairs, _ = _limits(facts)
     for r in range(row, row + rows):
         parents = batch.parent_ptr[r + 1] - batch.parent_ptr[r]
         if parents > 1:
             own = _end_of_parents(batch, r, above) - batch.parent_ptr[r]
             others = parents - own if facts.sides[side, READS_ABOVE] > 0 else 0
-            fits = fits and own <= min(MOST_PARENTS, _most_pairs(facts)) and others <= 1
+            fits = fits and own <= min(MOST_PARENTS, most_pairs) and others <= 1
     if facts.slots_of[p] == 0:
         for r in range(row, row + rows):
             edges = batch.edge_ptr[r + 1] - batch.edge_ptr[r]
@@ -232,13 +233,22 @@ def _fits(facts: CellFacts, batch: CellBatch, launch: int) -> bool:
     return fits
 
 
-def _most_pairs(facts: CellFacts) -> int:
-    """Return the edges to parents after which a level takes no more rows: they all have places."""
-    most = MOST_PAIRS
+def _limits(facts: CellFacts) -> tuple[int, int]:
+    """Return what places there are for.
+
+    Returns: edges to parents of a level, all of which have places; rows that wait for others, of
+        which the newest are first where there are more.
+    """
+    pairs, room = MOST_PAIRS, ALL
     for s in range(len(facts.sides)):
-        if facts.sides[s, IS_CELL] > 0 and facts.sides[s, BACK] > 0:
-            most = min(most, facts.sides[s, EDGE_PLACES] - 1)
-    return int(most)
+        if facts.sides[s, IS_CELL] == 0:
+            continue
+        places = facts.sides[s, STATE_PLACES]
+        if facts.sides[s, BACK] > 0:
+            places = facts.sides[s, EDGE_PLACES]
+            pairs = min(pairs, places - 1)
+        room = min(room, places // 2 - facts.sides[s, ROWS])
+    return int(pairs), int(room)
 
 
 def _above(facts: CellFacts, batch: CellBatch, side: int) -> int:
@@ -320,17 +330,17 @@ def _arrange(
 ) -> int:
     """Put the rows of a group in levels, from the roots down or from the bottom up.
 
-    A level takes rows that wait for none, the first ones of one program. Another graph begins
-    when there are fewer of these than a level takes: so levels are full, and few rows lie on chip
-    at once.
+    A level takes rows of one program that wait for none. Another graph begins when there are fewer
+    of these than a level takes: so levels are full, and few rows lie on chip at once.
 
     Args:
-        bounds: [groups + 1] of the vertices of groups; tail: where the queue ends.
+        bounds: [groups + 1] of the vertices of groups; tail: where the queue ends; down: of
+            `_find_starts`.
     Returns: where it ends now.
     """
     parent_ptr, edge_ptr, queue, levels = batch.parent_ptr, batch.edge_ptr, plan.queue, plan.levels
-    most, most_pairs = facts.sides[side, ROWS], _most_pairs(facts)
-    head, count = tail, plan.ptr[group]
+    most_pairs, room = _limits(facts)
+    head, count, most = tail, plan.ptr[group], facts.sides[side, ROWS]
     vertex, end, p = bounds[group], bounds[group + 1], 0
     ready = np.zeros(len(facts.side_of), np.int64)
     while True:
@@ -351,8 +361,10 @@ def _arrange(
                 if plan.rank[queue[k]] > plan.rank[highest]:
                     highest = queue[k]
             p = plan.program[highest]
-        begin, at, edges, pairs = head, head, 0, 0
-        while at < tail and head - begin < most:
+        begin, at, on, edges, pairs = head, head, 1, 0, 0
+        if tail - head > room:  # the newest first, since what they leave is over sooner
+            at, on = tail - 1, -1
+        while head <= at and at < tail and head - begin < most:
             r = queue[at]
             if plan.program[r] == p:
                 edges += edge_ptr[r + 1] - edge_ptr[r]
@@ -362,11 +374,10 @@ def _arrange(
                     full = full or edges > EDGES_A_ROW * most
                 if full and head > begin:
                     break
-                for k in range(at, head, -1):  # behind it come those of other programs
-                    queue[k] = queue[k - 1]
+                queue[at] = queue[head]
                 queue[head] = r
                 head += 1
-            at += 1
+            at += on
         levels[count, PROGRAM], levels[count, FIRST], levels[count, COUNT] = p, begin, head - begin
         count += 1
         ready[p] -= head - begin
@@ -398,6 +409,7 @@ def _shares(facts: CellFacts, batch: CellBatch, side: int, other: int, plan: _Pl
     table = batch.table
     plan.turned.fill(NONE)
     same = facts.sides[other, IS_CELL] > 0 and facts.sides[other, ROWS] == facts.sides[side, ROWS]
+    same = same and (other == side or facts.sides[other, BACK] > 0)  # only one changes `uses`
     rows = 0
     for t in range(len(table)):
         p = table[t, 0]
@@ -515,7 +527,7 @@ def _repeats(
     same = same and above_on == times * words[last + 1, 3]
     if same:
         words[last, 2] = times + 1
-    return same
+    return bool(same)
 
 
 # Places.
