@@ -135,6 +135,16 @@ class _Out(NamedTuple):
     state: Array
 
 
+class _Work(NamedTuple):
+    """All that is read and written while scripts are."""
+
+    facts: CellFacts
+    batch: CellBatch
+    plan: _Plan
+    chip: _Chip
+    out: _Out
+
+
 @compiled
 def write_cells(facts: CellFacts, batch: CellBatch, groups: Groups) -> tuple[Array, Array, bool]:
     """Write the scripts of all groups on all sides that run cells.
@@ -147,8 +157,9 @@ def write_cells(facts: CellFacts, batch: CellBatch, groups: Groups) -> tuple[Arr
     words, places, most, slots, fits = 8 + 4 * sides * number, 1, 1, EDGES_A_ROW, True
     for t in range(len(batch.table)):
         if facts.side_of[batch.table[t, 0]] >= 0:
-            words += _most_words(facts, batch, t)
-            fits = fits and _fits(facts, batch, t)
+            more, fit = _measure(facts, batch, t)
+            words += more
+            fits = fits and fit
             slots = max(slots, facts.slots_of[batch.table[t, 0]])
     if not fits:
         return np.zeros((1, 4), np.int32), sections, False
@@ -179,25 +190,27 @@ def write_cells(facts: CellFacts, batch: CellBatch, groups: Groups) -> tuple[Arr
     )
     made = np.empty((words, 4), np.int32)
     out = _Out(made, made.reshape(-1), np.zeros(5, np.int64))
+    work = _Work(facts, batch, plan, chip, out)
     bounds = bounds_of(groups.graph_ptr, number)
     done = np.zeros(sides, np.bool_)
     for s in range(sides):
         if facts.sides[s, IS_CELL] == 0 or done[s]:
             continue
-        down, tail = _find_starts(facts, batch, groups.order, s, plan), 0
+        down, tail = _find_starts(work, groups.order, s), 0
         for g in range(number):
-            tail = _arrange(facts, batch, s, bounds, g, tail, down, plan)
+            tail = _arrange(work, s, g, bounds, tail, down)
         for other in range(s, sides):
-            if done[other] or not _shares(facts, batch, s, other, plan):
+            if done[other] or not _shares(work, s, other):
                 continue
             done[other] = True
-            back = facts.sides[other, BACK] > 0
             for g in range(number):
-                _begin(facts.sides[other, EDGE_PLACES if back else STATE_PLACES], chip, out)
-                if back:
-                    _write_back(facts, batch, other, g, not down, plan, chip, out)
+                out.state[BEGIN] = out.state[AT]
+                out.state[PIECE_AT] = out.state[AT]
+                out.state[LINK] = NONE
+                if facts.sides[other, BACK] > 0:
+                    _write_back(work, other, g, not down)
                 else:
-                    _write_forward(facts, batch, other, g, down, plan, chip, out)
+                    _write_forward(work, other, g, down)
                 at = _room_for(out, 1)
                 _word(out, at, END, 0, 0, 0)
                 out.state[AT] = at + 1
@@ -207,30 +220,25 @@ def write_cells(facts: CellFacts, batch: CellBatch, groups: Groups) -> tuple[Arr
     return made[: out.state[AT]], sections, True
 
 
-def _most_words(facts: CellFacts, batch: CellBatch, launch: int) -> int:
-    """Return how many words the rows of a launch take at most: each may be a level of its own."""
+def _measure(facts: CellFacts, batch: CellBatch, launch: int) -> tuple[int, bool]:
+    """Return how many words the rows of a launch take at most, and whether these fit words."""
     p, rows, row = batch.table[launch, 0], batch.table[launch, 1], batch.table[launch, 2]
-    children = max(facts.slots_of[p] * rows, batch.edge_ptr[row + rows] - batch.edge_ptr[row])
-    return int(12 * rows + 2 * (children + batch.parent_ptr[row + rows] - batch.parent_ptr[row]))
-
-
-def _fits(facts: CellFacts, batch: CellBatch, launch: int) -> bool:
-    """Tell whether words have room for the children and parents of all rows of a launch."""
-    p, rows, row = batch.table[launch, 0], batch.table[launch, 1], batch.table[launch, 2]
+    edge_ptr, parent_ptr, slots = batch.edge_ptr, batch.parent_ptr, facts.slots_of[p]
     side, fits = facts.side_of[p], True
     above = _above(facts, batch, side)
     most_pairs, _ = _limits(facts)
     for r in range(row, row + rows):
-        parents = batch.parent_ptr[r + 1] - batch.parent_ptr[r]
+        parents = parent_ptr[r + 1] - parent_ptr[r]
         if parents > 1:
-            own = _end_of_parents(batch, r, above) - batch.parent_ptr[r]
+            own = _end_of_parents(batch, r, above) - parent_ptr[r]
             others = parents - own if facts.sides[side, READS_ABOVE] > 0 else 0
             fits = fits and own <= min(MOST_PARENTS, most_pairs) and others <= 1
-    if facts.slots_of[p] == 0:
-        for r in range(row, row + rows):
-            edges = batch.edge_ptr[r + 1] - batch.edge_ptr[r]
-            fits = fits and edges <= EDGES_A_ROW * facts.sides[side, ROWS]
-    return fits
+        if slots == 0:
+            most = EDGES_A_ROW * facts.sides[side, ROWS]
+            fits = fits and edge_ptr[r + 1] - edge_ptr[r] <= most
+    children = max(slots * rows, edge_ptr[row + rows] - edge_ptr[row])
+    words = 12 * rows + 2 * (children + parent_ptr[row + rows] - parent_ptr[row])
+    return int(words), fits
 
 
 def _limits(facts: CellFacts) -> tuple[int, int]:
@@ -270,12 +278,13 @@ def _end_of_parents(batch: CellBatch, row: int, above: int) -> int:
 # Levels.
 
 
-def _find_starts(facts: CellFacts, batch: CellBatch, order: Array, side: int, plan: _Plan) -> bool:
+def _find_starts(work: _Work, order: Array, side: int) -> bool:
     """Note how rows of a side depend on each other, and with which rows levels begin.
 
     Returns: whether these are the rows that no row of the side reads; else those that read none.
         What there is less of comes first, since then the last levels are full.
     """
+    facts, batch, plan = work.facts, work.batch, work.plan
     table, edge_ptr, roots, bottoms = batch.table, batch.edge_ptr, 0, 0
     plan.program.fill(NONE)
     plan.uses.fill(0)
@@ -318,16 +327,7 @@ def _find_starts(facts: CellFacts, batch: CellBatch, order: Array, side: int, pl
     return bool(down)
 
 
-def _arrange(
-    facts: CellFacts,
-    batch: CellBatch,
-    side: int,
-    bounds: Array,
-    group: int,
-    tail: int,
-    down: bool,
-    plan: _Plan,
-) -> int:
+def _arrange(work: _Work, side: int, group: int, bounds: Array, tail: int, down: bool) -> int:
     """Put the rows of a group in levels, from the roots down or from the bottom up.
 
     A level takes rows of one program that wait for none. Another graph begins when there are fewer
@@ -338,6 +338,7 @@ def _arrange(
             `_find_starts`.
     Returns: where it ends now.
     """
+    facts, batch, plan = work.facts, work.batch, work.plan
     parent_ptr, edge_ptr, queue, levels = batch.parent_ptr, batch.edge_ptr, plan.queue, plan.levels
     most_pairs, room = _limits(facts)
     head, count, most = tail, plan.ptr[group], facts.sides[side, ROWS]
@@ -401,36 +402,33 @@ def _arrange(
     return int(tail)
 
 
-def _shares(facts: CellFacts, batch: CellBatch, side: int, other: int, plan: _Plan) -> bool:
+def _shares(work: _Work, side: int, other: int) -> bool:
     """Tell whether another side has the same rows and children as the one that is arranged.
 
-    If so, `turned` has its programs.
+    If so, `turned` has its programs. Of two forward sides each changes `uses`.
     """
-    table = batch.table
+    facts, table, plan, same, rows = work.facts, work.batch.table, work.plan, True, 0
+    if side != other:
+        same = facts.sides[other, IS_CELL] > 0 and facts.sides[other, BACK] > 0
+        same = same and facts.sides[other, ROWS] == facts.sides[side, ROWS]
     plan.turned.fill(NONE)
-    same = facts.sides[other, IS_CELL] > 0 and facts.sides[other, ROWS] == facts.sides[side, ROWS]
-    same = same and (other == side or facts.sides[other, BACK] > 0)  # only one changes `uses`
-    rows = 0
     for t in range(len(table)):
-        p = table[t, 0]
+        p, first, end = table[t, 0], table[t, 2], table[t, 2] + table[t, 1]
         if facts.side_of[p] == side:
-            rows += table[t, 1]
-        if facts.side_of[p] != other or not same:
-            continue
-        if other != side:
-            rows -= table[t, 1]
-        of = plan.program[table[t, 2]]
-        if of == NONE:
-            return False
-        if plan.turned[of] == NONE:
-            for k in range(len(plan.turned)):  # where kinds are the same here, levels are fuller
-                same = same and plan.turned[k] != p
-            plan.turned[of] = p
-        same = same and plan.turned[of] == p and facts.chip_of[of] == facts.chip_of[p]
-        same = same and facts.slots_of[of] == facts.slots_of[p]
-        for r in range(table[t, 2], table[t, 2] + table[t, 1]):
-            same = same and plan.program[r] == of
-    return same and (other == side or rows == 0)
+            rows += end - first
+        if facts.side_of[p] == other and same:
+            rows -= end - first
+            of = plan.program[first]
+            for r in range(first, end):
+                same = same and plan.program[r] == of
+            same = same and of != NONE
+            if same and plan.turned[of] == NONE:
+                for k in range(len(plan.turned)):  # where kinds are one here, levels are fuller
+                    same = same and plan.turned[k] != p
+                plan.turned[of] = p
+            same = same and plan.turned[of] == p and facts.chip_of[of] == facts.chip_of[p]
+            same = same and facts.slots_of[of] == facts.slots_of[p]
+    return same and rows == 0
 
 
 # Words.
@@ -462,14 +460,6 @@ def _end_piece(out: _Out, end: int) -> None:
         out.state[LENGTH] = length
     else:
         out.words[out.state[LINK], 2] = length
-
-
-def _begin(places: int, chip: _Chip, out: _Out) -> None:
-    """Begin a script, with all places free."""
-    out.state[BEGIN], out.state[PIECE_AT], out.state[LINK] = out.state[AT], out.state[AT], NONE
-    chip.counts[FREE], chip.counts[PENDING], chip.counts[LOST] = max(places - 1, 0), 0, 0
-    for k in range(1, places):
-        chip.free[k - 1] = places - k
 
 
 def _repeats(
@@ -531,6 +521,13 @@ def _repeats(
 
 
 # Places.
+
+
+def _free_all(chip: _Chip, places: int) -> None:
+    """Have all places free but place 0."""
+    chip.counts[FREE], chip.counts[PENDING], chip.counts[LOST] = max(places - 1, 0), 0, 0
+    for k in range(1, places):
+        chip.free[k - 1] = places - k
 
 
 def _give_place(chip: _Chip, of: int, sends: bool) -> int:
@@ -617,21 +614,14 @@ def _fetch(
 # Sides.
 
 
-def _write_forward(
-    facts: CellFacts,
-    batch: CellBatch,
-    side: int,
-    group: int,
-    turned: bool,
-    plan: _Plan,
-    chip: _Chip,
-    out: _Out,
-) -> None:
+def _write_forward(work: _Work, side: int, group: int, turned: bool) -> None:
     """Write the script of a group on a forward side: places are of rows.
 
     Args:
         turned: the levels come last to first.
     """
+    facts, batch, plan, chip, out = work.facts, work.batch, work.plan, work.chip, work.out
+    _free_all(chip, facts.sides[side, STATE_PLACES])
     edge_ptr, child_row, kind, uses = batch.edge_ptr, batch.child_row, plan.kind, plan.uses
     place, order, wanted = chip.place, chip.order, chip.wanted
     levels, queue, most = plan.levels, plan.queue, facts.sides[side, ROWS]
@@ -716,17 +706,10 @@ def _write_forward(
             out.state[AT] = at + size
 
 
-def _write_back(
-    facts: CellFacts,
-    batch: CellBatch,
-    side: int,
-    group: int,
-    turned: bool,
-    plan: _Plan,
-    chip: _Chip,
-    out: _Out,
-) -> None:
+def _write_back(work: _Work, side: int, group: int, turned: bool) -> None:
     """Write the script of a group on a backward side: places are of edges, see `_write_forward`."""
+    facts, batch, plan, chip, out = work.facts, work.batch, work.plan, work.chip, work.out
+    _free_all(chip, facts.sides[side, EDGE_PLACES])
     edge_ptr, parent_ptr, parent_edge = batch.edge_ptr, batch.parent_ptr, batch.parent_edge
     place, free, levels, queue = chip.place, chip.free, plan.levels, plan.queue
     above, reads_above = _above(facts, batch, side), facts.sides[side, READS_ABOVE] > 0
