@@ -60,7 +60,8 @@ from vertexrt.kernels.cuda.shared_sides import MOST_WORDS, SharedSide
 from vertexrt.kernels.cuda.weights import SideWeights
 
 INLINE = "__device__ __forceinline__"
-CELLS = replace(CUDA, functions={**CUDA.functions, "tanh": "cell_tanh"})
+OF_CELLS = {"tanh": "cell_tanh", "sigmoid": "cell_sigmoid"}  # cell_functions.cuh
+CELLS = replace(CUDA, functions={**CUDA.functions, **OF_CELLS})
 TO_MEMORY = ("store", "leave")
 QUARTET = 4  # elements of an operand that a lane reads at once
 

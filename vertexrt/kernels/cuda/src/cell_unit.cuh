@@ -1,5 +1,6 @@
 // What the expressions of a cell see of a row.
 #pragma once
+#include "cell_functions.cuh"
 #include "cell_rows.cuh"
 
 // One unit of one row, as the expressions of a cell see it.
