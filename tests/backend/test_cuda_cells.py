@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.declared import Declared
 from tests.devices import shim
-from tests.functions import FUNCTIONS
+from tests.functions import FUNCTIONS, E, H
 from tests.launches import launch_of
 from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate, train
 from tests.shim_device import ShimDevice
@@ -24,6 +25,7 @@ from vertexrt.kernels.cuda.cell_script import LEVEL
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.verify_launch import verify_launch
+from vertexrt.models import TreeLSTM
 
 pytestmark = shim
 
@@ -35,6 +37,36 @@ PARENTS = [[], [0], *([1] for _ in range(140)), [2, 3]]  # more parents than a r
 COMB = [[], *(each for k in range(12) for each in ([], [2 * k, 2 * k + 1]))]
 BOTH = 2  # sides run cells
 
+
+class Started(Declared, arity=1, state={"h": H, "c": H}, u=(3 * H, H)):
+    """Vectors that are pulled, and read on the path: first states in full, and inputs."""
+
+    def forward(self) -> None:
+        before, x = self.gather(0), self.pull("x", shape=(H,))
+        h = before.h + self.pull("h_first", shape=(H,))
+        a, b, c = vrt.split(self.u @ h, 3)
+        c = vrt.sigmoid(a) * (before.c + self.pull("c_first", shape=(H,))) + vrt.tanh(b + x)
+        h = vrt.sigmoid(c) * vrt.tanh(c) + x
+        self.scatter(h=h, c=c)
+        self.push("h", h)
+        self.push("c", c)
+        self.push("loss", vrt.sum(h * c))
+
+
+def given(batch: GraphBatch) -> GraphBatch:
+    """Add what `Started` pulls: states of the first vertices, and an input of all."""
+    rng, n = np.random.default_rng(5), batch.num_vertices
+    first = np.where(np.arange(n) % 3 == 0, np.arange(n) % 4, -1)
+    rows = {name: vrt.Rows(rng.standard_normal((4, H)), first) for name in ("h_first", "c_first")}
+    return batch.with_pulls({"x": rng.standard_normal((n, H)), **rows})
+
+
+MORE = {
+    "started": Started,
+    "dropped": lambda: TreeLSTM(WORDS, E, H, CLASSES, dropout=0.3),
+}
+MAKES = {name: make for name, (make, _) in FUNCTIONS.items()} | MORE
+
 CASES = [
     ("tree-lstm", 4, "float64", TREE, BOTH),
     ("tree-lstm", 2, "float32", DAG, BOTH),
@@ -44,6 +76,9 @@ CASES = [
     ("gru", 4, "float32", TREE, BOTH),
     ("forget-all", 2, "float64", DAG, BOTH),
     ("tied", 4, "float32", CHAIN, BOTH),
+    ("started", 2, "float64", CHAIN, BOTH),
+    ("started", 3, "float32", CHAIN, BOTH),
+    ("dropped", 2, "float64", TREE, BOTH),
 ]
 
 
@@ -51,10 +86,10 @@ CASES = [
 def net(name: str, processors: int, dtype: str, shuffle: int = 0, total: int = 4) -> Network:
     """Compile once for all tests."""
     if not processors:
-        return PLAIN.compile(FUNCTIONS[name][0]())
+        return PLAIN.compile(MAKES[name]())
     passes = Passes(cells=True)
     way = Way("shim", dtype, engine="persistent", processors=processors, passes=passes)
-    traced = FUNCTIONS[name][0]().trace()
+    traced = MAKES[name]().trace()
     device = ShimDevice(shuffle, processors=total)
     return way.with_values(vrt.Network(compile_on(device, traced, way.options()), 3, "mean_graphs"))
 
@@ -68,6 +103,7 @@ def executables(network: Network) -> list[PersistentExecutable]:
 
 def agree(name: str, here: Network, batch: GraphBatch, dtype: str) -> None:
     there = net(name, 0, "")
+    batch = given(batch) if name == "started" else batch
     assert_same(evaluate(here, batch), evaluate(there, batch), TOLERANCE[dtype])
     assert_same(train(here, batch), train(there, batch), TOLERANCE[dtype])
 

@@ -221,6 +221,13 @@ class SentOfEdge:
 
 
 @dataclass(frozen=True, slots=True)
+class WholeFromMemory:
+    """A vector that is copied ahead in full, by its number in the cell."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class OverChildren:
     """The sum of a vector of each child."""
 
@@ -235,7 +242,7 @@ class Combined:
     operands: tuple[Vector, ...]
 
 
-Vector = OfChild | Sent | SentOfEdge | FixedNumber | Combined | OverChildren
+Vector = OfChild | Sent | SentOfEdge | WholeFromMemory | FixedNumber | Combined | OverChildren
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,7 +312,8 @@ class KindCell:
 
     Attributes:
         task: its number; slots: of children, 0 where rows have lists.
-        reads: operands that are copied ahead; edge_reads: those of edges.
+        reads: operands that are copied ahead; edge_reads: those of edges; full_reads: those of
+            which every processor gets all elements.
         carried: values from stage to stage.
         on_chip: slots of the children whose places it reads, or fills.
     """
@@ -315,8 +323,14 @@ class KindCell:
     stages: tuple[CellStage, ...]
     reads: tuple[OperandPlace, ...]
     edge_reads: tuple[OperandPlace, ...]
+    full_reads: tuple[OperandPlace, ...]
     carried: int
     on_chip: frozenset[int]
+
+    @property
+    def copied(self) -> tuple[OperandPlace, ...]:
+        """All that is copied ahead."""
+        return (*self.reads, *self.edge_reads, *self.full_reads)
 
     @property
     def chain(self) -> int:
@@ -397,7 +411,7 @@ class CellSide:
     def words(self) -> set[str]:
         """Name what it reads and writes of what the kernel is given."""
         tensors = {*self.sent, *self.kept, *self.left}
-        tensors |= {x.tensor for cell in self.cells for x in (*cell.reads, *cell.edge_reads)}
+        tensors |= {x.tensor for cell in self.cells for x in cell.copied}
         for stage in self.stages:
             tensors |= {x.number for x in stage.gives if x.what in ("store", "store_edge")}
             tensors |= {x.edge for x in stage.gives if x.edge >= 0}
@@ -425,6 +439,11 @@ class CellSide:
     def edge_reads(self) -> int:
         """Return the operands of an edge from memory, the most of a cell."""
         return max(len(cell.edge_reads) for cell in self.cells)
+
+    @property
+    def full_reads(self) -> int:
+        """Return the operands of a row that are copied in full, the most of a cell."""
+        return max(len(cell.full_reads) for cell in self.cells)
 
     @property
     def staged_edges(self) -> int:
@@ -592,6 +611,7 @@ class _Cut:
         self.made_in: dict[int, int] = {}  # the stage that makes each value
         self.reads: dict[OperandPlace, int] = {}
         self.edge_reads: dict[OperandPlace, int] = {}
+        self.full_reads: dict[OperandPlace, int] = {}
         self.on_chip: set[int] = set()
         self.carried: dict[Made, int] = {}
         self.sent: dict[Made, int] = {}  # vectors in buffers
@@ -634,7 +654,7 @@ class _Cut:
         if slots > MOST_SLOTS:
             raise NoCell(f"{slots} children")
         found = [self._carry(s, stages[s]) for s in reversed(range(len(stages)))]
-        reads = tuple(self.reads), tuple(self.edge_reads)
+        reads = tuple(self.reads), tuple(self.edge_reads), tuple(self.full_reads)
         stages = (*found[-1:0:-1], self._with_zeros(found))
         return KindCell(
             self.number, slots, stages, *reads, len(self.carried), frozenset(self.on_chip)
@@ -686,6 +706,8 @@ class _Cut:
     def _find_sent(self, s: int, k: int, piece: int) -> None:
         k, piece = self._viewed(k, piece)
         node = self.nodes[k]
+        if k in self.task.reads:
+            return
         if self.made_in.get(k, s) < s and not self._is_whole(k):
             of_edge = node.type.domain == Domain.EDGE
             vectors = (self.edge_sends if of_edge else self.sends)[self.made_in[k]]
@@ -698,6 +720,8 @@ class _Cut:
     def _is_whole(self, k: int) -> bool:
         """Tell whether each processor can make a value in full from what lies on chip."""
         node = self.nodes[k]
+        if k in self.task.reads:
+            return node.type.domain != Domain.EDGE and node.type.shape != ()
         if node.op in (*GATHERS, "const", "has_child", "present"):
             return not (self.side.back and node.op in GATHERS)
         passes = OPS[node.op].role in ("scalar", "view") or node.op in ("segment_sum", "to_edges")
@@ -751,6 +775,8 @@ class _Cut:
         if Made(k, piece) in self.sent:
             number = self.sent[Made(k, piece)]
             return SentOfEdge(number) if node.type.domain == Domain.EDGE else Sent(number)
+        if k in self.task.reads:
+            return WholeFromMemory(self._copied(self.full_reads, self._stored(k, piece)))
         if node.op == "const":
             return FixedNumber(float(node["value"]))
         if node.op == "gather_all" and not self.side.back:
@@ -761,7 +787,7 @@ class _Cut:
             self.on_chip.add(node["slot"])
             return OfChild(node["slot"], self.side.sent.index(node["field"]), True)
         expression = OPS[node.op].scalar
-        if expression is None or OPS[node.op].draws or k in self.task.reads:
+        if expression is None or OPS[node.op].draws:
             raise NoCell(f"a product of {node.op}, which is not on chip")
         return Combined(expression, tuple(self._vector(i, piece) for i in node.inputs))
 
@@ -939,7 +965,7 @@ class _Cut:
         return Made(k, piece)
 
     def _read_of_edge(self, place: OperandPlace) -> OfEdge:
-        return OfEdge(self.edge_reads.setdefault(place, len(self.edge_reads)))
+        return OfEdge(self._copied(self.edge_reads, place))
 
     def _first_of(self, s: int) -> int:
         return sum(len(vectors) for vectors in self.sends[:s])
@@ -1010,7 +1036,7 @@ class _Cut:
 
     def _new(self, s: int, k: int, node: Node, piece: int) -> Operand:
         if k in self.task.reads:
-            return self._stored(k, piece)
+            return self._read(self._stored(k, piece))
         if node.type.domain == Domain.EDGE:
             raise NoCell("values of edges")
         match node.op:
@@ -1085,15 +1111,18 @@ class _Cut:
             return OfChild(slot, self.side.sent.index(name), True)
         return OfChild(slot, self.side.kept.index(name), False)
 
-    def _stored(self, k: int, piece: int) -> Operand:
+    def _stored(self, k: int, piece: int) -> OperandPlace:
         read, kind = self.task.reads[k], self.nodes[k].type
         if kind.domain == Domain.EDGE or kind.shape == () or kind.dtype != "float":
             raise NoCell("numbers or values of edges from memory")
         tensor = self.side.binding.tensors[read.key]
-        return self._read(OperandPlace(tensor, read.width, read.start + piece * self.units, ITSELF))
+        return OperandPlace(tensor, read.width, read.start + piece * self.units, ITSELF)
 
     def _read(self, place: OperandPlace) -> FromMemory:
-        return FromMemory(self.reads.setdefault(place, len(self.reads)))
+        return FromMemory(self._copied(self.reads, place))
+
+    def _copied(self, of: dict[OperandPlace, int], place: OperandPlace) -> int:
+        return of.setdefault(place, len(of))
 
     def _carry(self, s: int, stage: CellStage) -> CellStage:
         """Add to a stage what later ones want of it."""

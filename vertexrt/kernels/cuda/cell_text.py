@@ -45,6 +45,7 @@ from vertexrt.kernels.cuda.cell_cut import (
     OfChild,
     OfEdge,
     Operand,
+    OperandPlace,
     OverChildren,
     OwnParameter,
     Present,
@@ -54,6 +55,7 @@ from vertexrt.kernels.cuda.cell_cut import (
     Sum,
     Total,
     Vector,
+    WholeFromMemory,
     operands_of,
 )
 from vertexrt.kernels.cuda.shared_sides import MOST_WORDS, SharedSide
@@ -97,11 +99,13 @@ def fixed_bytes(side: CellSide, itemsize: int) -> int:
         rows * side.carried * own,
         2 * rows * side.exchanged * side.on_chip,
         BUFFERS * side.edges * side.edge_reads * own,
+        BUFFERS * rows * side.full_reads * side.on_chip,
         side.edges * side.staged_edges * own,
         2 * side.edges * side.exchanged_edges * side.on_chip,
         side.partial,
     )
-    tables = (16 * PIECE, 16 * len(side.cells) * (side.reads + side.edge_reads))
+    operands = len(side.cells) * (side.reads + side.edge_reads + side.full_reads)
+    tables = (16 * PIECE, 16 * operands)
     return sum(-(-n // 16) * 16 for n in (*tables, *(n * itemsize for n in reals))) + 32
 
 
@@ -374,6 +378,7 @@ class CellText:
             "CELLS": len(side.cells),
             "READS": side.reads,
             "EDGE_READS": side.edge_reads,
+            "FULL_READS": side.full_reads,
             "STAGED_EDGES": side.staged_edges,
             "EXCHANGED_EDGES": side.exchanged_edges,
             "PARAMETERS": len(side.parameters),
@@ -399,9 +404,10 @@ class CellText:
         yield "  template <class M>"
         yield f"  static {INLINE} void find_operands(M& m) {{"
         for c, cell in enumerate(side.cells):
-            of_rows = [*cell.reads, *[None] * (side.reads - len(cell.reads))]
-            of_edges = [*cell.edge_reads, *[None] * (side.edge_reads - len(cell.edge_reads))]
-            for n, x in enumerate([*of_rows, *of_edges]):
+            of_rows = _padded(cell.reads, side.reads)
+            of_edges = _padded(cell.edge_reads, side.edge_reads)
+            full = _padded(cell.full_reads, side.full_reads)
+            for n, x in enumerate([*of_rows, *of_edges, *full]):
                 if x is None:
                     yield f"    m.operand({c}, {n}, -1, 0, 0, 0);"
                 else:
@@ -518,6 +524,11 @@ class _OperandText:
             isinstance(x, Sent) and x.number == first.number + n for n, x in enumerate(of)
         ):
             return f"m.sent(i, {first.number})"
+        if isinstance(first, WholeFromMemory) and all(
+            isinstance(x, WholeFromMemory) and x.number == first.number + n
+            for n, x in enumerate(of)
+        ):
+            return f"m.full(i, {first.number})"
         if isinstance(first, SentOfEdge) and all(
             isinstance(x, SentOfEdge) and x.number == first.number + n for n, x in enumerate(of)
         ):
@@ -541,6 +552,8 @@ class _OperandText:
                 return [f"const Vec<4> {name}{{{{{numbers}}}}};"], name
             case Sent(number=number):
                 return self._loaded(f"m.sent(i, {number})", at)
+            case WholeFromMemory(number=number):
+                return self._loaded(f"m.full(i, {number})", at)
             case SentOfEdge(number=number):
                 return self._loaded(f"m.edge_sent(i, {number})", at)
             case OfChild(slot=slot, number=number) if slot == EACH and self.over_children:
@@ -585,6 +598,10 @@ class _OperandText:
         pointer = self.pointers.setdefault(start, f"p{len(self.pointers)}")
         name = f"q{next(self.fresh)}"
         return [f"const Vec<4> {name} = load<4>({pointer} + {at});"], name
+
+
+def _padded(given: Sequence[OperandPlace], count: int) -> list[OperandPlace | None]:
+    return [*given, *[None] * (count - len(given))]
 
 
 def _is_of_edge(x: Operand) -> bool:

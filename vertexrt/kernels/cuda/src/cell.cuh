@@ -13,7 +13,8 @@
 //     state places   of rows: the vectors that parents read in full, and own units of others
 //     edge places    own units of what a row leaves for its child, read by the child's row
 //     buffers        vectors of the rows of a level, from one stage to the next, two in turn
-//     operands       own units of what expressions read from memory, copied some levels ahead
+//     operands       what is read from memory, copied some levels ahead: own units for expressions,
+//                    and in full for products
 //
 // The members of a group follow one script, made of words of 16 bytes:
 //
@@ -41,6 +42,7 @@ struct CellMachine {
     using Side = Side_;
     using U = Units<Side::UNITS, Side::PROCESSORS>;
     static constexpr int PROCESSORS = Side::PROCESSORS, OWN = U::OWN, ON_CHIP = U::ON_CHIP;
+    static constexpr int OPERANDS = Side::READS + Side::EDGE_READS + Side::FULL_READS;  // of a cell
     static constexpr Scope SCOPE = scope_of(PROCESSORS);
     using Weights = typename Side::Weights;
 
@@ -49,7 +51,7 @@ struct CellMachine {
     Channel<PROCESSORS> channel;
     ScriptWord* script;
     CellOperand* operands;
-    real *parameters, *reads, *edge_reads, *staged, *staged_edges, *carried, *buffers;
+    real *parameters, *reads, *edge_reads, *full_reads, *staged, *staged_edges, *carried, *buffers;
     real *edge_buffers, *partial, *edges, *states;
     const ScriptWord* const memory;
     int at = 0, buffer = 0, parity = 0;
@@ -64,10 +66,11 @@ struct CellMachine {
                                            const ScriptWord* memory, int instruction)
         : words(words), held(held), channel(o, barriers, Side::ROOM, instruction), memory(memory) {
         script = take<ScriptWord>(free, CELL_PIECE);
-        operands = take<CellOperand>(free, Side::CELLS * (Side::READS + Side::EDGE_READS));
+        operands = take<CellOperand>(free, Side::CELLS * OPERANDS);
         parameters = take<real>(free, Side::PARAMETERS * OWN);
         reads = take<real>(free, CELL_BUFFERS * Side::ROWS * Side::READS * OWN);
         edge_reads = take<real>(free, CELL_BUFFERS * Side::EDGES * Side::EDGE_READS * OWN);
+        full_reads = take<real>(free, CELL_BUFFERS * Side::ROWS * Side::FULL_READS * ON_CHIP);
         staged_edges = take<real>(free, Side::EDGES * Side::STAGED_EDGES * OWN);
         edge_buffers = take<real>(free, 2 * Side::EDGES * Side::EXCHANGED_EDGES * ON_CHIP);
         staged = take<real>(free, Side::ROWS * Side::STAGED * OWN);
@@ -83,6 +86,7 @@ struct CellMachine {
         clear(states,
               U::WHOLE && Side::STATE_PLACES > 0 ? Side::STATE : Side::STATE_PLACES * Side::STATE);
         if (!U::WHOLE) clear(buffers, 2 * Side::ROWS * Side::EXCHANGED * ON_CHIP);
+        if (!U::WHOLE) clear(full_reads, CELL_BUFFERS * Side::ROWS * Side::FULL_READS * ON_CHIP);
         if (Side::SCALE >= 0)
             scale =
                 real(*reinterpret_cast<const double*>(words[Side::SCALE >= 0 ? Side::SCALE : 0]));
@@ -97,15 +101,15 @@ struct CellMachine {
     static __device__ __forceinline__ void clear(real* from, int count) {
         for (int k = this_thread(); k < count; k += PROCESSOR) from[k] = 0;
     }
-    // For the tables of a side: an operand of a cell (those of edges come last), and a parameter.
+    // For the tables of a side: an operand of a cell (of rows, of edges, then those that are read in
+    // full), and a parameter.
     __device__ __forceinline__ void operand(int cell, int n, int word, int width, int start,
                                             int source) {
-        constexpr int EACH = Side::READS + Side::EDGE_READS;
-        if (this_thread() != (cell * EACH + n) % PROCESSOR) return;
+        if (this_thread() != (cell * OPERANDS + n) % PROCESSOR) return;
+        const int first = start + (n < OPERANDS - Side::FULL_READS ? U::first(channel.rank) : 0);
         const real* const tensor =
-            word < 0 ? nullptr
-                     : reinterpret_cast<const real*>(words[word]) + start + U::first(channel.rank);
-        operands[cell * EACH + n] = {tensor, width, source};
+            word < 0 ? nullptr : reinterpret_cast<const real*>(words[word]) + first;
+        operands[cell * OPERANDS + n] = {tensor, width, source};
     }
     __device__ __forceinline__ void parameter(int n, int word, int start) {
         const real* const from = reinterpret_cast<const real*>(words[word]) + start;
@@ -114,10 +118,14 @@ struct CellMachine {
                 k < U::count(channel.rank) ? from[U::first(channel.rank) + k] : real(0);
     }
 
-    // Vectors on chip that products read: of a child, and of the row in this stage's buffer.
+    // Vectors on chip that products read: of a child, from memory, and of the row in this stage's
+    // buffer.
     template <class Rows>
     __device__ __forceinline__ const real* state(const Rows& rows, int i, int slot, int v) const {
         return states + rows.child(i, slot).place * Side::STATE + v * ON_CHIP;
+    }
+    __device__ __forceinline__ const real* full(int i, int n) const {
+        return full_reads + ((buffer * Side::ROWS + i) * Side::FULL_READS + n) * ON_CHIP;
     }
     __device__ __forceinline__ const real* sent(int i, int v) const {
         return buffers + ((parity * Side::ROWS + i) * Side::EXCHANGED + v) * ON_CHIP;
@@ -355,6 +363,16 @@ struct CellMachine {
         ahead_left = (head.x & 0xff) == CELL_LEVEL ? head.z : 0;
         ahead_rows = ahead_children = ahead_above = 0;
     }
+    // The row of an operand's tensor for a row of the level that is fetched; -1 for none.
+    __device__ __forceinline__ long long row_of(const CellOperand& x, const ScriptWord& at_row,
+                                                const Pair* lists) const {
+        const bool own = x.source == OF_ITSELF, above = x.source == OF_ABOVE;
+        const int other = above ? at_row.y + (int)((unsigned)at_row.w >> 24)
+                                : (at_row.w & 0xffff) + x.source;
+        const int found = own ? at_row.x : lists[other].row;
+        const int further = own ? ahead_rows : above ? ahead_above : ahead_children;
+        return found >= 0 ? (long long)found + further : -1;
+    }
     __device__ __forceinline__ void fetch(int into) {
         constexpr int TOGETHER = U::TOGETHER, EACH = OWN / TOGETHER, PIECES = Side::READS * EACH;
         static_assert(PIECES > 0, "a side reads something");
@@ -366,21 +384,14 @@ struct CellMachine {
 #pragma unroll 1
             for (int p = PROCESSOR - 1 - this_thread(); p < count * PIECES; p += PROCESSOR) {
                 const int i = p / PIECES, n = p % PIECES / EACH, k = p % EACH * TOGETHER;
-                const CellOperand x = operands[cell * (Side::READS + Side::EDGE_READS) + n];
+                const CellOperand x = operands[cell * OPERANDS + n];
                 if (x.from == nullptr || k >= U::count(channel.rank)) continue;
-                const ScriptWord at_row = rows[i];
-                const bool own = x.source == OF_ITSELF, above = x.source == OF_ABOVE;
-                const int other = above ? at_row.y + (int)((unsigned)at_row.w >> 24)
-                                        : (at_row.w & 0xffff) + x.source;
-                const int found = own ? at_row.x : lists[other].row;
-                const bool there = found >= 0;
-                const long long row = found + (own     ? ahead_rows
-                                               : above ? ahead_above
-                                                       : ahead_children);
+                const long long row = row_of(x, rows[i], lists);
                 copy_or_zero<TOGETHER>(
                     reads + ((into * Side::ROWS + i) * Side::READS + n) * OWN + k,
-                    there ? x.from + row * x.width + k : x.from, there);
+                    row >= 0 ? x.from + row * x.width + k : x.from, row >= 0);
             }
+            if constexpr (Side::FULL_READS > 0) fetch_full(into, cell, rows, count);
             if constexpr (Side::EDGE_READS > 0) fetch_edges(into, cell, rows, count, more.z);
             ahead_rows += head.w;
             ahead_children += more.x;
@@ -393,6 +404,23 @@ struct CellMachine {
         commit_copies();
     }
 
+    __device__ __forceinline__ void fetch_full(int into, int cell, const ScriptWord* rows,
+                                               int count) {
+        constexpr int TOGETHER = U::TOGETHER, EACH = ON_CHIP / TOGETHER, FULL = Side::FULL_READS;
+        const Pair* const lists = reinterpret_cast<const Pair*>(rows + count);
+#pragma unroll 1
+        for (int p = this_thread(); p < count * FULL * EACH; p += PROCESSOR) {
+            const int i = p / (FULL * EACH), n = p / EACH % FULL, c = p % EACH * TOGETHER;
+            const CellOperand x = operands[cell * OPERANDS + OPERANDS - FULL + n];
+            const int unit = U::element(c);
+            if (x.from == nullptr || unit < 0) continue;
+            const long long row = row_of(x, rows[i], lists);
+            copy_or_zero<TOGETHER>(
+                full_reads + ((into * Side::ROWS + i) * FULL + n) * ON_CHIP + c,
+                row >= 0 ? x.from + row * x.width + unit : x.from, row >= 0);
+        }
+    }
+
     // Operands of edges: source -1 for the edge itself, 0 for its child.
     __device__ __forceinline__ void fetch_edges(int into, int cell, const ScriptWord* rows,
                                                 int count, int edge_count) {
@@ -402,7 +430,7 @@ struct CellMachine {
 #pragma unroll 1
         for (int p = PROCESSOR - 1 - this_thread(); p < edge_count * PIECES; p += PROCESSOR) {
             const int e = p / PIECES, n = p % PIECES / EACH, k = p % EACH * TOGETHER;
-            const CellOperand x = operands[cell * (Side::READS + READS) + Side::READS + n];
+            const CellOperand x = operands[cell * OPERANDS + Side::READS + n];
             if (x.from == nullptr || k >= U::count(channel.rank)) continue;
             long long row = lists[e].row;
             if (x.source < 0) {  // edges of a row follow each other
