@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.backend.test_models import CASES as OF_MODELS
 from tests.declared import Declared
 from tests.devices import shim
 from tests.functions import FUNCTIONS, E, H
@@ -61,8 +62,10 @@ def given(batch: GraphBatch) -> GraphBatch:
     return batch.with_pulls({"x": rng.standard_normal((n, H)), **rows})
 
 
+MODELS = {name: OF_MODELS[name]() for name in ("bilstm-tagger", "bilstm-char-tagger")}
 MORE = {
     "started": Started,
+    **{name: case.model for name, case in MODELS.items()},
     "dropped": lambda: TreeLSTM(WORDS, E, H, CLASSES, dropout=0.3),
 }
 MAKES = {name: make for name, (make, _) in FUNCTIONS.items()} | MORE
@@ -117,6 +120,15 @@ def test_cells_agree_with_the_reference(
         agree(name, here, with_pulls([shape] * graphs), dtype)
     most = max(len(each.writer.cells) for each in executables(here))
     assert most == sides, "these sides run cells, not the path as it was before"
+
+
+@pytest.mark.parametrize(
+    ("name", "processors", "sides"), [("bilstm-tagger", 2, 2), ("bilstm-char-tagger", 3, 4)]
+)
+def test_functions_of_a_layer_share_its_levels(name: str, processors: int, sides: int) -> None:
+    here, batch = net(name, processors, "float64"), MODELS[name].batch
+    agree(name, here, batch, "float64")
+    assert max(len(each.writer.cells) for each in executables(here)) == sides
 
 
 @pytest.mark.parametrize("processors", [1, 2, 8, 16, 20])

@@ -547,14 +547,14 @@ class _Side:
         self.layered = bool(plan.task.program.layers)
         self.units = _units(tasks.values())
         self.back = phase.stage == Stage.PATH_BACKWARD
-        if len({t.task.program.nodes[0].function for t in tasks.values()}) > 1:
-            raise NoCell("several vertex functions")
         self.sent: list[str] = []
         self.kept: list[str] = []
         self.left: list[tuple[str, bool]] = []
         self.parameters: dict[tuple[int, int], int] = {}
         for plan in tasks.values():
             self._fields(plan)
+        # What rows of one function have lies side by side.
+        self.sent.sort(key=_function_of)
         self.kept = [name for name in self.kept if name not in self.sent]
 
     def _fields(self, plan: SegmentedTask) -> None:
@@ -646,10 +646,13 @@ class _Cut:
         self._find_sends()
         stages = tuple(self._stage(s) for s in range(len(segments)))
         if not self.side.back:
-            made = {x.number for stage in stages for x in stage.gives if x.what == "hand"}
-            kept = {x.number for stage in stages for x in stage.gives if x.what == "keep"}
-            if (len(made), len(kept)) != (len(self.side.sent), len(self.side.kept)):
-                raise NoCell("states that are not made on the path")
+            given = {(x.what, x.number) for stage in stages for x in stage.gives}
+            scattered = [x["field"] for x in self.nodes if x.op == "scatter"]
+            functions = {*map(_function_of, scattered)}
+            for what, names in (("hand", self.side.sent), ("keep", self.side.kept)):
+                mine = [n for n, name in enumerate(names) if _function_of(name) in functions]
+                if any((what, n) not in given for n in mine):
+                    raise NoCell("states that are not made on the path")
         slots = 0 if self.lists else self.program.arity or 0
         if slots > MOST_SLOTS:
             raise NoCell(f"{slots} children")
@@ -671,8 +674,10 @@ class _Cut:
         left = {(x.slot, x.number) for stage in found for x in stage.gives if x.what == "leave"}
         more: list[Give] = []
         for slot in sorted({slot for slot, number in left if number >= 0}):
+            names = {self.side.left[number][0] for at, number in left if at == slot and number >= 0}
+            functions = {*map(_function_of, names)}
             for number, (name, every) in enumerate(self.side.left):
-                if (slot, number) in left:
+                if (slot, number) in left or _function_of(name) not in functions:
                     continue
                 nodes = [x for x in self.nodes if x.op in SCATTERS and x["field"] == name]
                 mine = [x for x in nodes if x["every"] == every and x["slot"] == max(slot, 0)]
@@ -1150,6 +1155,11 @@ def _units(tasks: Iterable[SegmentedTask]) -> int:
 GATHERS, SCATTERS = ("gather", "gather_all"), ("scatter_child", "scatter_children")
 SEGMENTS = ("segment_sum", "segment_max")
 OF_SLOTS = ("gather", "present", "scatter_child")
+
+
+def _function_of(field: str) -> str:
+    """Return by which functions a field is scattered, as it is named: `function.field`."""
+    return field.rpartition(".")[0]
 
 
 def _is_product(node: Node) -> bool:
