@@ -54,6 +54,17 @@ class Started(Declared, arity=1, state={"h": H, "c": H}, u=(3 * H, H)):
         self.push("loss", vrt.sum(h * c))
 
 
+class Passed(Declared, arity=1, state={"h": H, "x": H, "y": H}, e=(WORDS, H), u=(H, H)):
+    """States that are made before the path: one that parents read in full, and one at own units."""
+
+    def forward(self) -> None:
+        before, x = self.gather(0), vrt.embed(self.e, self.pull("word"))
+        h = vrt.tanh(self.u @ (before.h * before.x) + before.y)
+        self.scatter(h=h, x=x, y=vrt.sigmoid(x))
+        self.push("h", h)
+        self.push("loss", vrt.sum(h * x))
+
+
 def given(batch: GraphBatch) -> GraphBatch:
     """Add what `Started` pulls: states of the first vertices, and an input of all."""
     rng, n = np.random.default_rng(5), batch.num_vertices
@@ -65,6 +76,7 @@ def given(batch: GraphBatch) -> GraphBatch:
 MODELS = {name: OF_MODELS[name]() for name in ("bilstm-tagger", "bilstm-char-tagger")}
 MORE = {
     "started": Started,
+    "passed": Passed,
     **{name: case.model for name, case in MODELS.items()},
     "dropped": lambda: TreeLSTM(WORDS, E, H, CLASSES, dropout=0.3),
 }
@@ -82,6 +94,7 @@ CASES = [
     ("started", 2, "float64", CHAIN, BOTH),
     ("started", 3, "float32", CHAIN, BOTH),
     ("dropped", 2, "float64", TREE, BOTH),
+    ("passed", 2, "float64", CHAIN, BOTH),
 ]
 
 

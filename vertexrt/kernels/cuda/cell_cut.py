@@ -823,6 +823,8 @@ class _Cut:
                 continue
             if self.made_in.get(k, s) == s or OPS[self.nodes[k].op].role == "effect":
                 states += self._give(s, k)
+        if s == len(self.plan.segments) - 1 and not self.side.back:
+            states += self._pass_on()
         states.sort()
         if states and states != [*range(states[0], states[0] + len(states))]:
             raise NoCell("states that are sent in another order")
@@ -999,6 +1001,26 @@ class _Cut:
                     states.append(number)
                 elif key[1] in self.side.kept:
                     self.statements.append(Give("keep", x, self.side.kept.index(str(key[1]))))
+        return states
+
+    def _pass_on(self) -> list[int]:
+        """Give states that were made before the path; return which are sent."""
+        states: list[int] = []
+        for node in self.nodes:
+            if node.op != "scatter" or node.stage != Stage.EAGER:
+                continue
+            name, sent, kept = node["field"], self.side.sent, self.side.kept
+            if name not in (*sent, *kept):
+                continue
+            if self.nodes[node.inputs[0]].type.size != self.units:
+                raise NoCell("states that are no vectors")
+            tensor = self.side.binding.tensors["state", name]
+            x = self._read(OperandPlace(tensor, self.units, 0, ITSELF))
+            if name in sent:
+                states.append(sent.index(name))
+                self.statements.append(Give("hand", x, states[-1]))
+            else:
+                self.statements.append(Give("keep", x, kept.index(name)))
         return states
 
     def _leave(self, s: int, node: Node) -> None:
