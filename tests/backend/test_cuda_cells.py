@@ -65,6 +65,17 @@ class Passed(Declared, arity=1, state={"h": H, "x": H, "y": H}, e=(WORDS, H), u=
         self.push("loss", vrt.sum(h * x))
 
 
+class Curves(Declared, arity=1, state={"s": 64, "t": 64}):
+    """Sigmoid and tanh of what is pulled."""
+
+    def forward(self) -> None:
+        x, before = self.pull("x", shape=(64,)), self.gather(0)
+        s, t = vrt.sigmoid(x + before.s), vrt.tanh(x + before.t)
+        self.scatter(s=s, t=t)
+        self.push("s", s)
+        self.push("t", t)
+
+
 def given(batch: GraphBatch) -> GraphBatch:
     """Add what `Started` pulls: states of the first vertices, and an input of all."""
     rng, n = np.random.default_rng(5), batch.num_vertices
@@ -77,6 +88,7 @@ MODELS = {name: OF_MODELS[name]() for name in ("bilstm-tagger", "bilstm-char-tag
 MORE = {
     "started": Started,
     "passed": Passed,
+    "curves": Curves,
     **{name: case.model for name, case in MODELS.items()},
     "dropped": lambda: TreeLSTM(WORDS, E, H, CLASSES, dropout=0.3),
 }
@@ -142,6 +154,22 @@ def test_functions_of_a_layer_share_its_levels(name: str, processors: int, sides
     here, batch = net(name, processors, "float64"), MODELS[name].batch
     agree(name, here, batch, "float64")
     assert max(len(each.writer.cells) for each in executables(here)) == sides
+
+
+def test_sigmoid_and_tanh_are_right_for_small_numbers_and_large_ones() -> None:
+    """Relative to each value, where exponents are exact; infinities are limits, and NaN stays."""
+    rng = np.random.default_rng(3)
+    x = rng.uniform(-8, 8, (60, 64)) * 10.0 ** rng.integers(-9, 2, (60, 64))
+    x = x.astype(np.float32).astype(np.float64)
+    x[-1, :5] = 0.0, 200.0, np.inf, -np.inf, np.nan
+    graphs = [vrt.InputGraph.chain(1, {"x": row[None]}) for row in x]
+    here = net("curves", 2, "float32")
+    got = here(GraphBatch.from_graphs(graphs))
+    assert any(each.writer.cells for each in executables(here))
+    with np.errstate(over="ignore"):
+        wanted = {"s": 1 / (1 + np.exp(-x)), "t": np.tanh(x)}
+    for name, value in wanted.items():
+        np.testing.assert_allclose(got[name], value, rtol=2.5e-7, atol=0)
 
 
 @pytest.mark.parametrize("processors", [1, 2, 8, 16, 20])
