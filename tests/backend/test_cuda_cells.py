@@ -65,6 +65,17 @@ class Passed(Declared, arity=1, state={"h": H, "x": H, "y": H}, e=(WORDS, H), u=
         self.push("loss", vrt.sum(h * x))
 
 
+class Largest(Declared, state={"h": H}, e=(WORDS, H), u=(H, H), b=(H,)):
+    """A product of the largest elements of all children's states, each with a bias."""
+
+    def forward(self) -> None:
+        kids, x = self.gather_all(), vrt.embed(self.e, self.pull("word"))
+        h = vrt.tanh(self.u @ vrt.max(kids.h * kids.h - self.b) + x)
+        self.scatter(h=h)
+        self.push("h", h)
+        self.push("loss", vrt.sum(h * h))
+
+
 class Curves(Declared, arity=1, state={"s": 64, "t": 64}):
     """Sigmoid and tanh of what is pulled."""
 
@@ -88,6 +99,7 @@ MODELS = {name: OF_MODELS[name]() for name in ("bilstm-tagger", "bilstm-char-tag
 MORE = {
     "started": Started,
     "passed": Passed,
+    "largest": Largest,
     "curves": Curves,
     **{name: case.model for name, case in MODELS.items()},
     "dropped": lambda: TreeLSTM(WORDS, E, H, CLASSES, dropout=0.3),
@@ -107,6 +119,7 @@ CASES = [
     ("started", 3, "float32", CHAIN, BOTH),
     ("dropped", 2, "float64", TREE, BOTH),
     ("passed", 2, "float64", CHAIN, BOTH),
+    ("largest", 3, "float64", DAG, BOTH),
 ]
 
 

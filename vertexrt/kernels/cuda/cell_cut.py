@@ -228,10 +228,18 @@ class WholeFromMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class WholeParameter:
+    """A vector of a parameter, by its number on the side."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class OverChildren:
-    """The sum of a vector of each child."""
+    """The sum of a vector of each child, or the largest of each element."""
 
     vector: Vector
+    largest: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +250,16 @@ class Combined:
     operands: tuple[Vector, ...]
 
 
-Vector = OfChild | Sent | SentOfEdge | WholeFromMemory | FixedNumber | Combined | OverChildren
+Vector = (
+    OfChild
+    | Sent
+    | SentOfEdge
+    | WholeFromMemory
+    | WholeParameter
+    | FixedNumber
+    | Combined
+    | OverChildren
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +368,7 @@ class CellSide:
         units: elements of a vector; processors: of a group.
         sent, kept: tensors of the states whose vectors lie in state places, in full or own units.
         left: tensors of what lies in edge places.
-        parameters: of whom own units are held: number, and first element.
+        parameters: those that are held: number, and first element.
         rows: of a level, at most; layer: see `PARENTS`, -1 where there is one alone.
     """
 
@@ -530,7 +547,7 @@ class _Side:
 
     Attributes:
         sent, kept, left: the fields of states and of edges, in the order of their vectors.
-        parameters: numbers of those that are held at own units.
+        parameters: numbers of those that are held.
     """
 
     def __init__(
@@ -613,6 +630,7 @@ class _Cut:
         self.edge_reads: dict[OperandPlace, int] = {}
         self.full_reads: dict[OperandPlace, int] = {}
         self.on_chip: set[int] = set()
+        self.over_children = False  # a vector of each child is being stated
         self.carried: dict[Made, int] = {}
         self.sent: dict[Made, int] = {}  # vectors in buffers
         self.sends: list[list[Made]] = []  # of each stage
@@ -718,7 +736,7 @@ class _Cut:
             vectors = (self.edge_sends if of_edge else self.sends)[self.made_in[k]]
             if Made(k, piece) not in vectors:
                 vectors.append(Made(k, piece))
-        elif OPS[node.op].role == "scalar" or node.op in ("segment_sum", "to_edges"):
+        elif OPS[node.op].role == "scalar" or node.op in (*SEGMENTS, "to_edges"):
             for i in node.inputs:
                 self._find_sent(s, i, piece)
 
@@ -727,9 +745,9 @@ class _Cut:
         node = self.nodes[k]
         if k in self.task.reads:
             return node.type.domain != Domain.EDGE and node.type.shape != ()
-        if node.op in (*GATHERS, "const", "has_child", "present"):
+        if node.op in (*GATHERS, "const", "param", "has_child", "present"):
             return not (self.side.back and node.op in GATHERS)
-        passes = OPS[node.op].role in ("scalar", "view") or node.op in ("segment_sum", "to_edges")
+        passes = OPS[node.op].role in ("scalar", "view") or node.op in (*SEGMENTS, "to_edges")
         return passes and all(self._is_whole(i) for i in node.inputs)
 
     def _operand_vectors(self, k: int) -> list[list[tuple[int, int]]]:
@@ -786,8 +804,15 @@ class _Cut:
             return FixedNumber(float(node["value"]))
         if node.op == "gather_all" and not self.side.back:
             return OfChild(EACH, self.side.sent.index(node["field"]), True)
-        if node.op == "segment_sum":
-            return OverChildren(self._vector(node.inputs[0], piece))
+        if node.op == "param":
+            return WholeParameter(self._parameter(node, k, piece))
+        if node.op in SEGMENTS:
+            self.over_children = True
+            vector = self._vector(node.inputs[0], piece)
+            self.over_children = False
+            return OverChildren(vector, node.op == "segment_max")
+        if node.op == "to_edges" and self.over_children:
+            return self._vector(node.inputs[0], piece)
         if node.op == "gather" and not self.side.back and is_within_layer(self.program, node):
             self.on_chip.add(node["slot"])
             return OfChild(node["slot"], self.side.sent.index(node["field"]), True)
@@ -866,7 +891,7 @@ class _Cut:
             for k in roots[loop]:
                 node = self.nodes[k]
                 if node.op in SEGMENTS:
-                    if node.op == "segment_sum" and self._is_whole(k) and not self._is_read(s, k):
+                    if self._is_whole(k) and not self._is_read(s, k):
                         continue
                     for piece in range(self._pieces(k)):
                         x = self._edge_at(s, node.inputs[0], piece)
@@ -1078,10 +1103,7 @@ class _Cut:
             case "present":
                 return Present(node["slot"])
             case "param":
-                number = self.side.binding.params[node["name"]]
-                key = number, piece * self.units
-                self._pieces(k)
-                return OwnParameter(self.side.parameters.setdefault(key, len(self.side.parameters)))
+                return OwnParameter(self._parameter(node, k, piece))
             case "gather":
                 return self._gathered(node, piece)
             case "gather_parents":
@@ -1102,6 +1124,11 @@ class _Cut:
         )
         self.statements.append(Make(Made(k, piece), expression, operands))
         return Made(k, piece)
+
+    def _parameter(self, node: Node, k: int, piece: int) -> int:
+        key = self.side.binding.params[node["name"]], piece * self.units
+        self._pieces(k)
+        return self.side.parameters.setdefault(key, len(self.side.parameters))
 
     def _from_parents(self, k: int, node: Node, piece: int) -> Operand:
         """Return what the parents left: those of the layer in places, the others in memory."""

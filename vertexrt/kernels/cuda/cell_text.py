@@ -56,6 +56,7 @@ from vertexrt.kernels.cuda.cell_cut import (
     Total,
     Vector,
     WholeFromMemory,
+    WholeParameter,
     operands_of,
 )
 from vertexrt.kernels.cuda.shared_sides import MOST_WORDS, SharedSide
@@ -93,7 +94,7 @@ def fixed_bytes(side: CellSide, itemsize: int) -> int:
     """Count the bytes of shared memory that a side takes besides places and weights."""
     own, rows = side.own, side.rows
     reals = (
-        len(side.parameters) * own,
+        len(side.parameters) * side.on_chip,
         BUFFERS * rows * side.reads * own,
         rows * side.staged * own,
         rows * side.carried * own,
@@ -564,18 +565,25 @@ class _OperandText:
                 return self._loaded(f"m.edge_state(rows, i, {number})", at)
             case OfChild(slot=slot, number=number):
                 return self._loaded(f"m.state(rows, i, {slot}, {number})", at)
-            case OverChildren(vector=inner):
+            case WholeParameter(number=number):
+                return self._loaded(f"m.parameters + {number * self.side.on_chip}", at)
+            case OverChildren(vector=inner, largest=largest):
                 self.over_children = True
                 before, each = self._quartet(inner, n)
                 self.over_children = False
                 self.by_reference = True
                 name = f"q{next(self.fresh)}"
+                total = f"{name}.v[k] + {each}.v[k]"
+                if largest:
+                    total = f"{name}_found ? vrt_max({name}.v[k], {each}.v[k]) : {each}.v[k]"
                 return [
                     f"Vec<4> {name}{{}};",
+                    *([f"bool {name}_found = false;"] if largest else []),
                     "for (int c = 0; c < rows.children(i); ++c) {",
                     "if (rows.child(i, c).row < 0) continue;",
                     *before,
-                    f"for (int k = 0; k < 4; ++k) {name}.v[k] += {each}.v[k];",
+                    f"for (int k = 0; k < 4; ++k) {name}.v[k] = {total};",
+                    *([f"{name}_found = true;"] if largest else []),
                     "}",
                 ], name
         assert isinstance(vector, Combined)

@@ -67,7 +67,7 @@ struct CellMachine {
         : words(words), held(held), channel(o, barriers, Side::ROOM, instruction), memory(memory) {
         script = take<ScriptWord>(free, CELL_PIECE);
         operands = take<CellOperand>(free, Side::CELLS * OPERANDS);
-        parameters = take<real>(free, Side::PARAMETERS * OWN);
+        parameters = take<real>(free, Side::PARAMETERS * ON_CHIP);
         reads = take<real>(free, CELL_BUFFERS * Side::ROWS * Side::READS * OWN);
         edge_reads = take<real>(free, CELL_BUFFERS * Side::EDGES * Side::EDGE_READS * OWN);
         full_reads = take<real>(free, CELL_BUFFERS * Side::ROWS * Side::FULL_READS * ON_CHIP);
@@ -113,9 +113,8 @@ struct CellMachine {
     }
     __device__ __forceinline__ void parameter(int n, int word, int start) {
         const real* const from = reinterpret_cast<const real*>(words[word]) + start;
-        for (int k = this_thread(); k < OWN; k += PROCESSOR)
-            parameters[n * OWN + k] =
-                k < U::count(channel.rank) ? from[U::first(channel.rank) + k] : real(0);
+        for (int c = this_thread(); c < ON_CHIP; c += PROCESSOR)
+            parameters[n * ON_CHIP + c] = U::element(c) >= 0 ? from[U::element(c)] : real(0);
     }
 
     // Vectors on chip that products read: of a child, from memory, and of the row in this stage's

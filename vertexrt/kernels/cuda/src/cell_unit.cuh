@@ -44,7 +44,9 @@ struct Unit {
         const int edge = rows.first_child(i) + c;
         return m.staged_edges[(edge * S::STAGED_EDGES + n) * U::OWN + k];
     }
-    __device__ __forceinline__ real parameter(int n) const { return m.parameters[n * U::OWN + k]; }
+    __device__ __forceinline__ real parameter(int n) const {
+        return m.parameters[n * U::ON_CHIP + m.channel.rank * U::OWN + k];
+    }
     __device__ __forceinline__ bool present(int slot) const { return rows.child(i, slot).row >= 0; }
     // Of a child: a vector that was sent, or own units that its owner kept.
     __device__ __forceinline__ real state(int slot, int v) const {
