@@ -25,7 +25,7 @@ from dataclasses import replace
 from itertools import count
 
 from vertexrt.ir.expressions import CUDA, translate
-from vertexrt.kernels.cuda.cell_cut import (
+from vertexrt.kernels.cuda.cell import (
     EACH,
     Carried,
     CellProduct,

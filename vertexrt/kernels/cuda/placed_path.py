@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from vertexrt.ir.layers import Phase
 from vertexrt.ir.passes.segment import SegmentedTask, segment_tasks
-from vertexrt.kernels.cuda.cell_cut import LEVEL_ROWS, CellSide, NoCell, cut_side
+from vertexrt.kernels.cuda.cell import LEVEL_ROWS, CellSide
+from vertexrt.kernels.cuda.cell_cut import NoCell, cut_side
 from vertexrt.kernels.cuda.cell_text import cell_places, fixed_bytes, least_places
 from vertexrt.kernels.cuda.ring_uses import LoweredTask
 from vertexrt.kernels.cuda.rows_at_once import choose_rows, take_rows
