@@ -17,6 +17,7 @@ from tests.launches import launch_of
 from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate, train
 from tests.shim_device import ShimDevice
 from tests.strategies import CLASSES, WORDS, with_pulls
+from vertexrt import nn
 from vertexrt.api.network import Network
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import PlanError
@@ -76,6 +77,34 @@ class Largest(Declared, state={"h": H}, e=(WORDS, H), u=(H, H), b=(H,)):
         self.push("loss", vrt.sum(h * h))
 
 
+class Normed(vrt.VertexFunction):
+    """An LSTM with layer normalisation: sums over exchanged vectors, and numbers of rows."""
+
+    def __init__(self) -> None:
+        super().__init__(arity=1, state={"h": H, "c": H})
+        self.table, self.cell = vrt.Parameter((WORDS, H)), nn.LSTMCell(H, H, layer_norm=True)
+
+    def forward(self) -> None:
+        before, x = self.gather(0), vrt.embed(self.table, self.pull("word"))
+        h, c = self.cell(x, (before.h, before.c))
+        self.scatter(h=h, c=c)
+        self.push("h", h)
+        self.push("loss", vrt.sum(h * c))
+
+
+class Shares(Declared, arity=2, state={"h": H}, e=(WORDS, H), u=(H, H)):
+    """Softmax over a vector that a child has sent, and over one of the row."""
+
+    def forward(self) -> None:
+        x = vrt.embed(self.e, self.pull("word"))
+        first = vrt.softmax(self.gather(0).h, axis="elements")
+        y = self.u @ (first + self.gather(1).h) + x
+        h = vrt.tanh(y) + vrt.softmax(y, axis="elements") * vrt.logsumexp(self.gather(1).h)
+        self.scatter(h=h)
+        self.push("h", h)
+        self.push("loss", vrt.sum(h * h))
+
+
 class Curves(Declared, arity=1, state={"s": 64, "t": 64}):
     """Sigmoid and tanh of what is pulled."""
 
@@ -100,6 +129,8 @@ MORE = {
     "started": Started,
     "passed": Passed,
     "largest": Largest,
+    "normed": Normed,
+    "shares": Shares,
     "curves": Curves,
     **{name: case.model for name, case in MODELS.items()},
     "dropped": lambda: TreeLSTM(WORDS, E, H, CLASSES, dropout=0.3),
@@ -120,6 +151,9 @@ CASES = [
     ("dropped", 2, "float64", TREE, BOTH),
     ("passed", 2, "float64", CHAIN, BOTH),
     ("largest", 3, "float64", DAG, BOTH),
+    ("normed", 2, "float64", CHAIN, BOTH),
+    ("normed", 1, "float32", CHAIN, BOTH),
+    ("shares", 3, "float64", TREE, BOTH),
 ]
 
 

@@ -47,6 +47,20 @@ class FromMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class NumberFromMemory:
+    """A number of the row that is copied ahead, by its number in the cell's operands."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A number of the row that is made of all elements of a vector, by its number in the cell."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class OfEdge:
     """Own units of an operand of each edge, by its number in the cell."""
 
@@ -119,6 +133,8 @@ Operand = (
     FixedNumber
     | Made
     | FromMemory
+    | NumberFromMemory
+    | Folded
     | OfEdge
     | OwnParameter
     | OfChild
@@ -156,7 +172,8 @@ class Give:
 
     Attributes:
         what: "send" to the buffers, "hand" to the state places of all, "keep" in the own one,
-            "carry" to later stages, "store" to memory, or "leave" for the child in a slot.
+            "carry" to later stages, "store" to memory, which is a number of the row where `width`
+            is 1, or "leave" for the child in a slot.
         number: of the vector among those that the stage sends, the field, or the tensor.
         width, start: of a row in memory, and where it begins there.
         edge: of what is left, the tensor that has it in memory.
@@ -233,6 +250,7 @@ Vector = (
     | SentOfEdge
     | WholeFromMemory
     | WholeParameter
+    | Folded
     | FixedNumber
     | Combined
     | OverChildren
@@ -258,6 +276,21 @@ class CellProduct:
 
 
 @dataclass(frozen=True, slots=True)
+class CellFold:
+    """A number that every processor makes of all elements of vectors of a row.
+
+    Attributes:
+        op: of the op table; number: where it goes.
+        waits: it is made of another one of this stage.
+    """
+
+    op: str
+    vectors: tuple[Vector, ...]
+    number: int
+    waits: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CellStage:
     """What a processor does between two exchanges.
 
@@ -268,6 +301,7 @@ class CellStage:
     """
 
     products: tuple[CellProduct, ...]
+    folds: tuple[CellFold, ...]
     statements: tuple[Statement, ...]
     first_buffer: int = 0
     to_buffers: int = 0
@@ -308,7 +342,7 @@ class KindCell:
         task: its number; slots: of children, 0 where rows have lists.
         reads: operands that are copied ahead; edge_reads: those of edges; full_reads: those of
             which every processor gets all elements.
-        carried: values from stage to stage.
+        carried: values from stage to stage; folds: numbers made of whole vectors.
         on_chip: slots of the children whose places it reads, or fills.
     """
 
@@ -319,6 +353,7 @@ class KindCell:
     edge_reads: tuple[OperandPlace, ...]
     full_reads: tuple[OperandPlace, ...]
     carried: int
+    folds: int
     on_chip: frozenset[int]
 
     @property
@@ -435,6 +470,11 @@ class CellSide:
         return max(len(cell.edge_reads) for cell in self.cells)
 
     @property
+    def reads_numbers(self) -> bool:
+        """Tell whether some operands are numbers of a row."""
+        return any(x.width == 1 for cell in self.cells for x in cell.reads)
+
+    @property
     def full_reads(self) -> int:
         """Return the operands of a row that are copied in full, the most of a cell."""
         return max(len(cell.full_reads) for cell in self.cells)
@@ -463,6 +503,11 @@ class CellSide:
     def carried(self) -> int:
         """Return the values of a row from stage to stage, at most."""
         return max(cell.carried for cell in self.cells)
+
+    @property
+    def folds(self) -> int:
+        """Return the numbers of a row that are made of whole vectors, at most."""
+        return max(cell.folds for cell in self.cells)
 
     @property
     def partial(self) -> int:

@@ -17,14 +17,14 @@ A phase that the machine has no form for is no cell (`NoCell` says why), and run
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from vertexrt.ir.layers import OF_ALL_CHILDREN, Phase, is_within_layer
 from vertexrt.ir.ops import OPS
-from vertexrt.ir.passes.fuse import Product
-from vertexrt.ir.passes.segment import SegmentedTask, Split
+from vertexrt.ir.passes.fuse import Group, Product
+from vertexrt.ir.passes.segment import Segment, SegmentedTask, Split
 from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key, is_free
 from vertexrt.ir.program import ABOVE, OWN, PARENTS, Domain, Node, Stage
 from vertexrt.kernels.cuda.cell import (
@@ -33,6 +33,7 @@ from vertexrt.kernels.cuda.cell import (
     EDGES_A_ROW,
     ITSELF,
     Carried,
+    CellFold,
     CellProduct,
     CellSide,
     CellStage,
@@ -40,6 +41,7 @@ from vertexrt.kernels.cuda.cell import (
     Degree,
     EachEdge,
     FixedNumber,
+    Folded,
     FromMemory,
     Give,
     KindCell,
@@ -47,6 +49,7 @@ from vertexrt.kernels.cuda.cell import (
     LossScale,
     Made,
     Make,
+    NumberFromMemory,
     OfChild,
     OfEdge,
     Operand,
@@ -133,6 +136,7 @@ class _Side:
         nodes = program.nodes
         full: set[int] = set()
         stack = [nodes[k].inputs[1] for k in plan.task.members if nodes[k].op == "matmul"]
+        stack += [nodes[k].inputs[0] for k in plan.task.members if nodes[k].op in FOLDS]
         while stack:
             k = stack.pop()
             if k not in full:
@@ -174,7 +178,7 @@ class _Cut:
 
     def __init__(self, side: _Side, number: int, plan: SegmentedTask) -> None:
         self.side, self.number, self.plan = side, number, plan
-        self.task = plan.task
+        self.task, self.segments = plan.task, [*_before_folds(plan)]
         self.program = self.task.program
         self.nodes = self.program.nodes
         self.units = side.units
@@ -189,6 +193,7 @@ class _Cut:
         self.sends: list[list[Made]] = []  # of each stage
         self.edge_sends: list[list[Made]] = []
         self.products: dict[int, int] = {}  # of the stage: the number of a product
+        self.folds: dict[int, int] = {}  # numbers that are made of whole vectors
         self.statements: list[Statement] = []
         self.known: dict[Made, Operand] = {}
         # Of each stage these three: later ones may want more of it.
@@ -196,7 +201,7 @@ class _Cut:
 
     def cut(self) -> KindCell:
         """Return the cell."""
-        segments = self.plan.segments
+        segments = self.segments
         edges = [self.nodes[k] for k in self.plan.task.members]
         every = any(x["every"] for x in edges if x.op in ("gather_parents", *SCATTERS))
         every |= any(x.op in OF_ALL_CHILDREN or x.type.domain == Domain.EDGE for x in edges)
@@ -231,7 +236,13 @@ class _Cut:
         reads = tuple(self.reads), tuple(self.edge_reads), tuple(self.full_reads)
         stages = (*found[-1:0:-1], self._with_zeros(found))
         return KindCell(
-            self.number, slots, stages, *reads, len(self.carried), frozenset(self.on_chip)
+            self.number,
+            slots,
+            stages,
+            *reads,
+            len(self.carried),
+            len(self.folds),
+            frozenset(self.on_chip),
         )
 
     def _with_zeros(self, found: Sequence[CellStage]) -> CellStage:
@@ -267,14 +278,17 @@ class _Cut:
 
     def _find_sends(self) -> None:
         """Find the vectors that products of later stages read in full."""
-        self.sends = [[] for _ in self.plan.segments]
-        self.edge_sends = [[] for _ in self.plan.segments]
-        for s, segment in enumerate(self.plan.segments):
+        self.sends = [[] for _ in self.segments]
+        self.edge_sends = [[] for _ in self.segments]
+        for s, segment in enumerate(self.segments):
             for step in segment.steps:
                 if isinstance(step, Product):
                     for of in self._operand_vectors(step.node):
                         for node, piece in of:
                             self._find_sent(s, node, piece)
+                for k in self._folds_of(step):
+                    for piece in range(self._pieces(self.nodes[k].inputs[0])):
+                        self._find_sent(s, self.nodes[k].inputs[0], piece)
         for of_stages in (self.sends, self.edge_sends):
             made = [x for vectors in of_stages for x in vectors]
             self.sent |= {x: n for n, x in enumerate(made)}
@@ -282,22 +296,27 @@ class _Cut:
     def _find_sent(self, s: int, k: int, piece: int) -> None:
         k, piece = self._viewed(k, piece)
         node = self.nodes[k]
-        if k in self.task.reads:
+        if k in self.task.reads or node.op in FOLDS:
             return
         if self.made_in.get(k, s) < s and not self._is_whole(k):
             of_edge = node.type.domain == Domain.EDGE
             vectors = (self.edge_sends if of_edge else self.sends)[self.made_in[k]]
             if Made(k, piece) not in vectors:
                 vectors.append(Made(k, piece))
-        elif OPS[node.op].role == "scalar" or node.op in (*SEGMENTS, "to_edges"):
+        elif OPS[node.op].role == "scalar" or node.op in (*SEGMENTS, "to_edges", "spread"):
             for i in node.inputs:
                 self._find_sent(s, i, piece)
+
+    def _folds_of(self, step: Group | Product) -> list[int]:
+        return [k for k in step.nodes if self.nodes[k].op in FOLDS and k not in self.task.reads]
 
     def _is_whole(self, k: int) -> bool:
         """Tell whether each processor can make a value in full from what lies on chip."""
         node = self.nodes[k]
         if k in self.task.reads:
             return node.type.domain != Domain.EDGE and node.type.shape != ()
+        if node.op in FOLDS:
+            return True
         if node.op in (*GATHERS, "const", "param", "has_child", "present"):
             return not (self.side.back and node.op in GATHERS)
         passes = OPS[node.op].role in ("scalar", "view") or node.op in (*SEGMENTS, "to_edges")
@@ -351,12 +370,18 @@ class _Cut:
         if Made(k, piece) in self.sent:
             number = self.sent[Made(k, piece)]
             return SentOfEdge(number) if node.type.domain == Domain.EDGE else Sent(number)
+        if k in self.task.reads and node.type.shape == ():
+            raise NoCell("a product of numbers from memory")
         if k in self.task.reads:
             return WholeFromMemory(self._copied(self.full_reads, self._stored(k, piece)))
         if node.op == "const":
             return FixedNumber(float(node["value"]))
         if node.op == "gather_all" and not self.side.back:
             return OfChild(EACH, self.side.sent.index(node["field"]), True)
+        if node.op in FOLDS:
+            return Folded(self.folds[k])
+        if node.op == "spread":
+            return self._vector(node.inputs[0], 0)
         if node.op == "param":
             return WholeParameter(self._parameter(node, k, piece))
         if node.op in SEGMENTS:
@@ -372,13 +397,16 @@ class _Cut:
         expression = OPS[node.op].scalar
         if expression is None or OPS[node.op].draws:
             raise NoCell(f"a product of {node.op}, which is not on chip")
-        return Combined(expression, tuple(self._vector(i, piece) for i in node.inputs))
+        numbers = [0 if self.nodes[i].type.shape == () else piece for i in node.inputs]
+        vectors = (self._vector(i, n) for i, n in zip(node.inputs, numbers, strict=True))
+        return Combined(expression, tuple(vectors))
 
     # Stages.
 
     def _stage(self, s: int) -> CellStage:
         self.statements, self.known, self.products = [], {}, {}
-        segment = self.plan.segments[s]
+        segment = self.segments[s]
+        folds = tuple(self._fold(s, k) for step in segment.steps for k in self._folds_of(step))
         products: list[CellProduct] = []
         at = 0
         for step in segment.steps:
@@ -401,7 +429,7 @@ class _Cut:
                 continue
             if self.made_in.get(k, s) == s or OPS[self.nodes[k].op].role == "effect":
                 states += self._give(s, k)
-        if s == len(self.plan.segments) - 1 and not self.side.back:
+        if s == len(self.segments) - 1 and not self.side.back:
             states += self._pass_on()
         states.sort()
         if states and states != [*range(states[0], states[0] + len(states))]:
@@ -409,6 +437,7 @@ class _Cut:
         self.contexts.append((self.statements, self.known, self.products))
         return CellStage(
             tuple(products),
+            folds,
             tuple(self.statements),
             first,
             len(sends),
@@ -430,7 +459,7 @@ class _Cut:
     def _each_edge(self, s: int) -> None:
         """State what is done for edges, in as few loops as sums over them allow."""
         roots: dict[int, list[int]] = {}
-        for k in dict.fromkeys(k for step in self.plan.segments[s].steps for k in step.nodes):
+        for k in dict.fromkeys(k for step in self.segments[s].steps for k in step.nodes):
             made = self.made_in.get(k) == s
             sums = made and self.nodes[k].op in SEGMENTS
             effect = OPS[self.nodes[k].op].role == "effect"
@@ -460,9 +489,21 @@ class _Cut:
         """Tell whether a value is read other than as the operand of a product."""
         if k in self.task.homes:
             return True
-        members = (i for step in self.plan.segments[s].steps for i in step.nodes)
+        members = (i for step in self.segments[s].steps for i in step.nodes)
         readers = [i for i in members if k in self.nodes[i].inputs]
         return any(self.nodes[i].op != "matmul" for i in readers)
+
+    def _fold(self, s: int, k: int) -> CellFold:
+        """Return how a number is made of a vector."""
+        node = self.nodes[k]
+        if node.type.domain == Domain.EDGE:
+            raise NoCell(f"{node.op} of edges on the path")
+        (x,) = node.inputs
+        vectors = tuple(self._vector(x, piece) for piece in range(self._pieces(x)))
+        mine = {n for i, n in self.folds.items() if self.made_in[i] == s}
+        waits = any(isinstance(v, Folded) and v.number in mine for v in _leaves(vectors))
+        self.folds[k] = len(self.folds)
+        return CellFold(node.op, vectors, self.folds[k], waits)
 
     def _loop_of(self, s: int, k: int) -> int:
         """Return in which loop over the edges a value is made: after the sums that it needs."""
@@ -568,6 +609,9 @@ class _Cut:
         for value, key in given:
             tensor = self.side.binding.tensors[key]
             size = max(self.nodes[value].type.size, 1)
+            if self.nodes[value].type.shape == () and key[0] != "state":
+                self.statements.append(Give("store", self._at(s, value, 0), tensor, 1))
+                continue
             for piece in range(self._pieces(value)):
                 x = self._at(s, value, piece)
                 self.statements.append(Give("store", x, tensor, size, piece * self.units))
@@ -633,7 +677,9 @@ class _Cut:
         k, piece = self._viewed(k, piece)
         node, made = self.nodes[k], Made(k, piece)
         if made not in self.known:
-            if not is_free(node) and k not in self.task.reads and self.made_in.get(k, s) < s:
+            if node.op in FOLDS and k in self.folds:
+                self.known[made] = Folded(self.folds[k])
+            elif not is_free(node) and k not in self.task.reads and self.made_in.get(k, s) < s:
                 self.known[made] = Carried(self.carried.setdefault(made, len(self.carried)))
             else:
                 self.known[made] = self._new(s, k, node, piece)
@@ -641,7 +687,8 @@ class _Cut:
 
     def _new(self, s: int, k: int, node: Node, piece: int) -> Operand:
         if k in self.task.reads:
-            return self._read(self._stored(k, piece))
+            read = self._read(self._stored(k, piece))
+            return read if node.type.shape != () else NumberFromMemory(read.number)
         if node.type.domain == Domain.EDGE:
             raise NoCell("values of edges")
         match node.op:
@@ -720,8 +767,10 @@ class _Cut:
 
     def _stored(self, k: int, piece: int) -> OperandPlace:
         read, kind = self.task.reads[k], self.nodes[k].type
-        if kind.domain == Domain.EDGE or kind.shape == () or kind.dtype != "float":
-            raise NoCell("numbers or values of edges from memory")
+        if kind.domain == Domain.EDGE or kind.dtype != "float":
+            raise NoCell("values of edges from memory")
+        if kind.shape == () and read.width != 1:
+            raise NoCell("numbers that are parts of vectors")
         tensor = self.side.binding.tensors[read.key]
         return OperandPlace(tensor, read.width, read.start + piece * self.units, ITSELF)
 
@@ -755,8 +804,50 @@ def _units(tasks: Iterable[SegmentedTask]) -> int:
 
 
 GATHERS, SCATTERS = ("gather", "gather_all"), ("scatter_child", "scatter_children")
+FOLDS = ("reduce_sum", "reduce_max", "logsumexp")
 SEGMENTS = ("segment_sum", "segment_max")
 OF_SLOTS = ("gather", "present", "scatter_child")
+
+
+def _before_folds(plan: SegmentedTask) -> Iterator[Segment]:
+    """Yield the segments of a task, cut before each number that is made of a vector.
+
+    But where the vector is simple arithmetic of what has been sent, and of such numbers, every
+    processor makes it in full.
+    """
+    nodes, task = plan.task.program.nodes, plan.task
+    whole = ("const", "gather") if task.stage == Stage.PATH else ("const",)
+    made: set[int] = set()  # in segments before
+    for segment in plan.segments:
+        simple: set[int] = set()  # what every processor has in full, or can make so
+        after: dict[int, int] = {}
+        for k in segment.members:
+            node = nodes[k]
+            folds, inputs = node.op in FOLDS, {i for i in node.inputs if i not in made}
+            passes = OPS[node.op].role in ("scalar", "view") and inputs <= simple
+            if k in made or node.op in whole or folds or passes:
+                simple.add(k)
+            before = (after.get(i, 0) for i in node.inputs if i not in task.reads)
+            after[k] = max(before, default=0) + int(folds and not inputs <= simple)
+        for n in range(max(after.values(), default=0) + 1):
+            steps: list[Group | Product] = []
+            for step in segment.steps:
+                chosen = tuple(k for k in step.nodes if is_free(nodes[k]) or after[k] == n)
+                if isinstance(step, Group):
+                    if not all(is_free(nodes[k]) for k in chosen):
+                        steps.append(replace(step, nodes=chosen))
+                elif chosen:
+                    steps.append(step)
+            yield replace(segment, steps=tuple(steps))
+        made.update(k for k in segment.members if not is_free(nodes[k]))
+
+
+def _leaves(vectors: Iterable[Vector]) -> Iterator[Vector]:
+    for x in vectors:
+        if isinstance(x, Combined):
+            yield from _leaves(x.operands)
+        else:
+            yield x
 
 
 def _function_of(field: str) -> str:

@@ -28,6 +28,7 @@ from vertexrt.ir.expressions import CUDA, translate
 from vertexrt.kernels.cuda.cell import (
     EACH,
     Carried,
+    CellFold,
     CellProduct,
     CellSide,
     CellStage,
@@ -35,6 +36,7 @@ from vertexrt.kernels.cuda.cell import (
     Degree,
     EachEdge,
     FixedNumber,
+    Folded,
     FromMemory,
     Give,
     KindCell,
@@ -42,6 +44,7 @@ from vertexrt.kernels.cuda.cell import (
     LossScale,
     Made,
     Make,
+    NumberFromMemory,
     OfChild,
     OfEdge,
     Operand,
@@ -62,6 +65,7 @@ from vertexrt.kernels.cuda.cell import (
 from vertexrt.kernels.cuda.shared_sides import MOST_WORDS, SharedSide
 from vertexrt.kernels.cuda.weights import SideWeights
 
+PARTIAL = {"reduce_sum": "RowSum", "reduce_max": "RowMax", "logsumexp": "RowLogSumExp"}
 INLINE = "__device__ __forceinline__"
 OF_CELLS = {"tanh": "cell_tanh", "sigmoid": "cell_sigmoid"}  # cell_functions.cuh
 CELLS = replace(CUDA, functions={**CUDA.functions, **OF_CELLS})
@@ -99,6 +103,7 @@ def fixed_bytes(side: CellSide, itemsize: int) -> int:
         rows * side.staged * own,
         rows * side.carried * own,
         2 * rows * side.exchanged * side.on_chip,
+        rows * side.folds,
         BUFFERS * side.edges * side.edge_reads * own,
         BUFFERS * rows * side.full_reads * side.on_chip,
         side.edges * side.staged_edges * own,
@@ -218,7 +223,8 @@ class CellText:
     def _stage(self, s: int, stage: CellStage, fetches: bool) -> Iterator[str]:
         yield f"struct stage_{s} {{"
         yield f"  static constexpr bool FETCHES = {str(fetches).lower()};"
-        yield f"  static constexpr bool MULTIPLIES = {str(bool(stage.products)).lower()};"
+        multiplies = bool(stage.products or stage.folds)
+        yield f"  static constexpr bool MULTIPLIES = {str(multiplies).lower()};"
         yield f"  static constexpr int FIRST_BUFFER = {stage.first_buffer};"
         yield f"  static constexpr int TO_BUFFERS = {stage.to_buffers};"
         yield f"  static constexpr int FIRST_STATE = {stage.first_state};"
@@ -227,6 +233,10 @@ class CellText:
         yield f"  static constexpr int TO_EDGES = {stage.to_edges};"
         yield "  template <class M, class Rows>"
         yield f"  static {INLINE} void multiply(M& m, const Rows& rows, int count, int edges) {{"
+        for fold in stage.folds:
+            yield from (f"    {line}" for line in self._fold(fold))
+        if stage.folds and stage.products:
+            yield "    __syncthreads();"
         for product in stage.products:
             yield from (f"    {line}" for line in self._product(product))
         yield "  }"
@@ -269,6 +279,13 @@ class CellText:
             *_OperandText(self.side).lines(product.operands),
             f"}}, m.partial + {product.at});",
         ]
+
+    def _fold(self, fold: CellFold) -> list[str]:
+        """Print how a number is made of all elements of a vector."""
+        lines = ["__syncthreads();"] if fold.waits else []
+        kind = f"{PARTIAL[fold.op]}, {len(fold.vectors)}"
+        lines.append(f"m.template fold<{kind}>(count, {fold.number}, [&](int i) {{")
+        return [*lines, *_OperandText(self.side).lines([fold.vectors]), "});"]
 
     def _each_edge(
         self, stage: CellStage, loop: EachEdge, loaded: Mapping[Operand, str]
@@ -320,6 +337,8 @@ class CellText:
                 return f"e.carry({x.number}, {value});"
             case "store":
                 word = self.words[f"tensor_{x.number}"]
+                if x.width == 1:
+                    return f"e.store_number({word}, {value});"
                 return f"e.store({word}, {x.width}, {x.start}, {value});"
         assert x.what == "leave", x.what
         slot = _slot(x.slot)
@@ -333,6 +352,10 @@ class CellText:
         match x:
             case FromMemory(number=n):
                 return f"e.read({n})"
+            case NumberFromMemory(number=n):
+                return f"e.read_number({n})"
+            case Folded(number=n):
+                return f"e.folded({n})"
             case OwnParameter(number=n):
                 return f"e.parameter({n})"
             case OfChild(slot=slot, number=n, sent=sent):
@@ -386,6 +409,7 @@ class CellText:
             "STAGED": side.staged,
             "CARRIED": side.carried,
             "EXCHANGED": side.exchanged,
+            "FOLDS": side.folds,
             "PARTIAL": side.partial,
             "SENT": len(side.sent),
             "KEPT": len(side.kept),
@@ -398,7 +422,8 @@ class CellText:
             yield f"  static constexpr int {name} = {value};"
         yield f"  static constexpr int ROOM = {side.room} * (int)(sizeof(real) / sizeof(float));"
         yield f"  static constexpr bool BACK = {str(side.back).lower()};"
-        first = any(cell.stages[0].products for cell in side.cells)
+        yield f"  static constexpr bool READS_NUMBERS = {str(side.reads_numbers).lower()};"
+        first = any(cell.stages[0].products or cell.stages[0].folds for cell in side.cells)
         yield f"  static constexpr bool MULTIPLIES_FIRST = {str(first).lower()};"
         yield from self._words("state_word", (*side.sent, *side.kept))
         yield from self._words("edge_word", side.left)
@@ -565,6 +590,13 @@ class _OperandText:
                 return self._loaded(f"m.edge_state(rows, i, {number})", at)
             case OfChild(slot=slot, number=number):
                 return self._loaded(f"m.state(rows, i, {slot}, {number})", at)
+            case Folded(number=number):
+                folded = self.pointers.setdefault(
+                    f"m.folded(i, {number})", f"p{len(self.pointers)}"
+                )
+                name = f"q{next(self.fresh)}"
+                numbers = ", ".join([f"*{folded}"] * QUARTET)
+                return [f"const Vec<4> {name}{{{{{numbers}}}}};"], name
             case WholeParameter(number=number):
                 return self._loaded(f"m.parameters + {number * self.side.on_chip}", at)
             case OverChildren(vector=inner, largest=largest):

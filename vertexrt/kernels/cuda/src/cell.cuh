@@ -52,7 +52,7 @@ struct CellMachine {
     ScriptWord* script;
     CellOperand* operands;
     real *parameters, *reads, *edge_reads, *full_reads, *staged, *staged_edges, *carried, *buffers;
-    real *edge_buffers, *partial, *edges, *states;
+    real *edge_buffers, *folds, *partial, *edges, *states;
     const ScriptWord* const memory;
     int at = 0, buffer = 0, parity = 0;
     bool after_one = false;         // the last level was one row
@@ -76,6 +76,7 @@ struct CellMachine {
         staged = take<real>(free, Side::ROWS * Side::STAGED * OWN);
         carried = take<real>(free, Side::ROWS * Side::CARRIED * OWN);
         buffers = take<real>(free, 2 * Side::ROWS * Side::EXCHANGED * ON_CHIP);
+        folds = take<real>(free, Side::ROWS * Side::FOLDS);
         partial = take<real>(free, Side::PARTIAL);
         edges = take<real>(free, Side::EDGE_PLACES * Side::LEFT * OWN);
         states = take<real>(free, Side::STATE_PLACES * Side::STATE);
@@ -106,7 +107,8 @@ struct CellMachine {
     __device__ __forceinline__ void operand(int cell, int n, int word, int width, int start,
                                             int source) {
         if (this_thread() != (cell * OPERANDS + n) % PROCESSOR) return;
-        const int first = start + (n < OPERANDS - Side::FULL_READS ? U::first(channel.rank) : 0);
+        const bool own = n < OPERANDS - Side::FULL_READS && width > 1;
+        const int first = start + (own ? U::first(channel.rank) : 0);
         const real* const tensor =
             word < 0 ? nullptr : reinterpret_cast<const real*>(words[word]) + first;
         operands[cell * OPERANDS + n] = {tensor, width, source};
@@ -128,6 +130,36 @@ struct CellMachine {
     }
     __device__ __forceinline__ const real* sent(int i, int v) const {
         return buffers + ((parity * Side::ROWS + i) * Side::EXCHANGED + v) * ON_CHIP;
+    }
+
+    // A number of a row, made of all elements of vectors: of each row by a warp.
+    __device__ __forceinline__ real* folded(int i, int n) const {
+        return folds + i * Side::FOLDS + n;
+    }
+    template <class Fold, int VECTORS, class X>
+    __device__ __forceinline__ void fold(int count, int n, X x) {
+        const int lane = this_thread() % 32;
+#pragma unroll 1
+        for (int i = this_thread() / 32; i < count; i += PROCESSOR / 32) {
+            const auto row = x(i);
+            Fold all;
+#pragma unroll 1
+            for (int c = 4 * lane; c < VECTORS * ON_CHIP; c += 4 * 32) {
+                const Vec<4> v = quartet(row, c);
+#pragma unroll
+                for (int k = 0; k < 4; ++k)
+                    if (U::element((c + k) % ON_CHIP) >= 0) all.add(v.v[k]);
+            }
+            const real found = all.template of<32>();
+            if (lane == 0) *folded(i, n) = found;
+        }
+    }
+    static __device__ __forceinline__ Vec<4> quartet(const real* row, int c) {
+        return load<4>(row + c);
+    }
+    template <class Row>
+    static __device__ __forceinline__ Vec<4> quartet(const Row& row, int c) {
+        return row(c);
     }
 
     // Load the first piece of the script, of so many words, and let others send from now on: with
@@ -386,6 +418,11 @@ struct CellMachine {
                 const CellOperand x = operands[cell * OPERANDS + n];
                 if (x.from == nullptr || k >= U::count(channel.rank)) continue;
                 const long long row = row_of(x, rows[i], lists);
+                if (Side::READS_NUMBERS && x.width == 1) {
+                    real* const to = reads + ((into * Side::ROWS + i) * Side::READS + n) * OWN;
+                    if (k == 0) copy_or_zero<1>(to, x.from + row, true);
+                    continue;
+                }
                 copy_or_zero<TOGETHER>(
                     reads + ((into * Side::ROWS + i) * Side::READS + n) * OWN + k,
                     row >= 0 ? x.from + row * x.width + k : x.from, row >= 0);

@@ -22,6 +22,10 @@ struct Unit {
     __device__ __forceinline__ real read(int n) const {
         return m.reads[((m.buffer * S::ROWS + i) * S::READS + n) * U::OWN + k];
     }
+    __device__ __forceinline__ real read_number(int n) const {
+        return m.reads[((m.buffer * S::ROWS + i) * S::READS + n) * U::OWN];
+    }
+    __device__ __forceinline__ real folded(int n) const { return *m.folded(i, n); }
     // The same of edges: of child c of the row.
     template <int MOST, int ROWS, int DEEP>
     __device__ __forceinline__ real edge_sum(int at, int c, int piece) const {
@@ -89,6 +93,9 @@ struct Unit {
     __device__ __forceinline__ void store(int word, int width, int start, real x) const {
         real* const tensor = reinterpret_cast<real*>(m.words[word]);
         tensor[(long long)rows.row(i) * width + start + U::first(m.channel.rank) + k] = x;
+    }
+    __device__ __forceinline__ void store_number(int word, real x) const {
+        if (m.channel.rank == 0 && k == 0) reinterpret_cast<real*>(m.words[word])[rows.row(i)] = x;
     }
     __device__ __forceinline__ void store_edge(int word, int width, int start, int c,
                                                real x) const {
