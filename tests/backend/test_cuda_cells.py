@@ -105,6 +105,19 @@ class Shares(Declared, arity=2, state={"h": H}, e=(WORDS, H), u=(H, H)):
         self.push("loss", vrt.sum(h * h))
 
 
+class Attentive(Declared, state={"h": H}, e=(WORDS, H), score=(H,), u=(H, H)):
+    """Attention over children: numbers of edges."""
+
+    def forward(self) -> None:
+        kids, x = self.gather_all(), vrt.embed(self.e, self.pull("word"))
+        scores = vrt.sum(self.score * kids.h, axis="elements")
+        share = vrt.softmax(scores, axis="children")
+        h = vrt.tanh(self.u @ vrt.sum(share * kids.h) + x)
+        self.scatter(h=h)
+        self.push("h", h)
+        self.push("loss", vrt.sum(h * h))
+
+
 class Curves(Declared, arity=1, state={"s": 64, "t": 64}):
     """Sigmoid and tanh of what is pulled."""
 
@@ -131,6 +144,7 @@ MORE = {
     "largest": Largest,
     "normed": Normed,
     "shares": Shares,
+    "attentive": Attentive,
     "curves": Curves,
     **{name: case.model for name, case in MODELS.items()},
     "dropped": lambda: TreeLSTM(WORDS, E, H, CLASSES, dropout=0.3),
@@ -154,6 +168,8 @@ CASES = [
     ("normed", 2, "float64", CHAIN, BOTH),
     ("normed", 1, "float32", CHAIN, BOTH),
     ("shares", 3, "float64", TREE, BOTH),
+    ("attentive", 2, "float64", DAG, BOTH),
+    ("attentive", 4, "float32", TREE, BOTH),
 ]
 
 

@@ -48,16 +48,18 @@ class FromMemory:
 
 @dataclass(frozen=True, slots=True)
 class NumberFromMemory:
-    """A number of the row that is copied ahead, by its number in the cell's operands."""
+    """A number of the row, or of each edge, by its number among the operands that are copied."""
 
     number: int
+    edges: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """A number of the row that is made of all elements of a vector, by its number in the cell."""
+    """A number made of all elements of a vector of the row, or of each edge, by its number."""
 
     number: int
+    edges: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +174,8 @@ class Give:
 
     Attributes:
         what: "send" to the buffers, "hand" to the state places of all, "keep" in the own one,
-            "carry" to later stages, "store" to memory, which is a number of the row where `width`
-            is 1, or "leave" for the child in a slot.
+            "carry" to later stages, "store" to memory, which is a number where `width` is 1, or
+            "leave" for the child in a slot.
         number: of the vector among those that the stage sends, the field, or the tensor.
         width, start: of a row in memory, and where it begins there.
         edge: of what is left, the tensor that has it in memory.
@@ -277,16 +279,16 @@ class CellProduct:
 
 @dataclass(frozen=True, slots=True)
 class CellFold:
-    """A number that every processor makes of all elements of vectors of a row.
+    """A number that every processor makes of all elements of vectors of a row, or of an edge.
 
     Attributes:
-        op: of the op table; number: where it goes.
+        op: of the op table; to: where it goes.
         waits: it is made of another one of this stage.
     """
 
     op: str
     vectors: tuple[Vector, ...]
-    number: int
+    to: Folded
     waits: bool
 
 
@@ -342,7 +344,8 @@ class KindCell:
         task: its number; slots: of children, 0 where rows have lists.
         reads: operands that are copied ahead; edge_reads: those of edges; full_reads: those of
             which every processor gets all elements.
-        carried: values from stage to stage; folds: numbers made of whole vectors.
+        carried: values from stage to stage.
+        folds, edge_folds: numbers of a row, and of an edge, that are made of whole vectors.
         on_chip: slots of the children whose places it reads, or fills.
     """
 
@@ -354,6 +357,7 @@ class KindCell:
     full_reads: tuple[OperandPlace, ...]
     carried: int
     folds: int
+    edge_folds: int
     on_chip: frozenset[int]
 
     @property
@@ -471,8 +475,8 @@ class CellSide:
 
     @property
     def reads_numbers(self) -> bool:
-        """Tell whether some operands are numbers of a row."""
-        return any(x.width == 1 for cell in self.cells for x in cell.reads)
+        """Tell whether some operands are numbers."""
+        return any(x.width == 1 for cell in self.cells for x in cell.copied)
 
     @property
     def full_reads(self) -> int:
@@ -508,6 +512,11 @@ class CellSide:
     def folds(self) -> int:
         """Return the numbers of a row that are made of whole vectors, at most."""
         return max(cell.folds for cell in self.cells)
+
+    @property
+    def edge_folds(self) -> int:
+        """Return those of an edge."""
+        return max(cell.edge_folds for cell in self.cells)
 
     @property
     def partial(self) -> int:

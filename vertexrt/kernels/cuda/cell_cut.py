@@ -193,7 +193,8 @@ class _Cut:
         self.sends: list[list[Made]] = []  # of each stage
         self.edge_sends: list[list[Made]] = []
         self.products: dict[int, int] = {}  # of the stage: the number of a product
-        self.folds: dict[int, int] = {}  # numbers that are made of whole vectors
+        # Numbers that are made of whole vectors: of a row, and of an edge.
+        self.folds: dict[int, Folded] = {}
         self.statements: list[Statement] = []
         self.known: dict[Made, Operand] = {}
         # Of each stage these three: later ones may want more of it.
@@ -241,7 +242,8 @@ class _Cut:
             stages,
             *reads,
             len(self.carried),
-            len(self.folds),
+            self._number_of_folds(False),
+            self._number_of_folds(True),
             frozenset(self.on_chip),
         )
 
@@ -316,7 +318,7 @@ class _Cut:
         if k in self.task.reads:
             return node.type.domain != Domain.EDGE and node.type.shape != ()
         if node.op in FOLDS:
-            return True
+            return node.type.domain != Domain.EDGE
         if node.op in (*GATHERS, "const", "param", "has_child", "present"):
             return not (self.side.back and node.op in GATHERS)
         passes = OPS[node.op].role in ("scalar", "view") or node.op in (*SEGMENTS, "to_edges")
@@ -343,6 +345,10 @@ class _Cut:
         if size % self.units:
             raise NoCell(f"values of {size} elements beside vectors of {self.units}")
         return size // self.units
+
+    def _parts(self, k: int) -> int:
+        """Return how many vectors a value has; 1 for a number."""
+        return 1 if self.nodes[k].type.shape == () else self._pieces(k)
 
     def _viewed(self, k: int, piece: int) -> tuple[int, int]:
         """Return what a piece of a view is a piece of, where that has the same rows."""
@@ -379,7 +385,7 @@ class _Cut:
         if node.op == "gather_all" and not self.side.back:
             return OfChild(EACH, self.side.sent.index(node["field"]), True)
         if node.op in FOLDS:
-            return Folded(self.folds[k])
+            return self.folds[k]
         if node.op == "spread":
             return self._vector(node.inputs[0], 0)
         if node.op == "param":
@@ -475,7 +481,7 @@ class _Cut:
                 if node.op in SEGMENTS:
                     if self._is_whole(k) and not self._is_read(s, k):
                         continue
-                    for piece in range(self._pieces(k)):
+                    for piece in range(self._parts(k)):
                         x = self._edge_at(s, node.inputs[0], piece)
                         sums_made.append(Made(k, piece))
                         self.each.append(Sum(Made(k, piece), x, node.op == "segment_max"))
@@ -496,14 +502,15 @@ class _Cut:
     def _fold(self, s: int, k: int) -> CellFold:
         """Return how a number is made of a vector."""
         node = self.nodes[k]
-        if node.type.domain == Domain.EDGE:
-            raise NoCell(f"{node.op} of edges on the path")
         (x,) = node.inputs
         vectors = tuple(self._vector(x, piece) for piece in range(self._pieces(x)))
-        mine = {n for i, n in self.folds.items() if self.made_in[i] == s}
-        waits = any(isinstance(v, Folded) and v.number in mine for v in _leaves(vectors))
-        self.folds[k] = len(self.folds)
-        return CellFold(node.op, vectors, self.folds[k], waits)
+        mine = {to for i, to in self.folds.items() if self.made_in[i] == s}
+        edges = node.type.domain == Domain.EDGE
+        self.folds[k] = Folded(self._number_of_folds(edges), edges)
+        return CellFold(node.op, vectors, self.folds[k], not mine.isdisjoint(_leaves(vectors)))
+
+    def _number_of_folds(self, edges: bool) -> int:
+        return sum(x.edges == edges for x in self.folds.values())
 
     def _loop_of(self, s: int, k: int) -> int:
         """Return in which loop over the edges a value is made: after the sums that it needs."""
@@ -534,7 +541,7 @@ class _Cut:
             given.append((node.inputs[0], TENSOR_OF_EFFECT[node.op](node)))
         for value, key in given:
             size = max(self.nodes[value].type.size, 1)
-            for piece in range(self._pieces(value)):
+            for piece in range(self._parts(value)):
                 x = self._edge_at(s, value, piece)
                 self.each.append(Give("store_edge", x, tensors[key], size, piece * self.units))
         for n, made in enumerate(self.edge_sends[s]):
@@ -557,15 +564,20 @@ class _Cut:
         tensors = self.side.binding.tensors
         if k in self.task.reads:
             read, kind = self.task.reads[k], node.type
-            if kind.shape == () or kind.dtype != "float":
+            if kind.dtype != "float" or (kind.shape == () and read.width != 1):
                 raise NoCell("numbers of edges from memory")
             start = read.start + piece * self.units
-            return self._read_of_edge(OperandPlace(tensors[read.key], read.width, start, ITSELF))
+            of_edge = self._read_of_edge(OperandPlace(tensors[read.key], read.width, start, ITSELF))
+            return of_edge if kind.shape != () else NumberFromMemory(of_edge.number, True)
+        if node.op in FOLDS:
+            return self.folds[k]
         match node.op:
             case "const":
                 return FixedNumber(float(node["value"]))
             case "has_child":
                 return Present(EACH)
+            case "spread":
+                return self._edge_at(s, node.inputs[0], 0)
             case "gather_all":
                 name = node["field"]
                 if self.side.back or not is_within_layer(self.program, node):
@@ -609,10 +621,7 @@ class _Cut:
         for value, key in given:
             tensor = self.side.binding.tensors[key]
             size = max(self.nodes[value].type.size, 1)
-            if self.nodes[value].type.shape == () and key[0] != "state":
-                self.statements.append(Give("store", self._at(s, value, 0), tensor, 1))
-                continue
-            for piece in range(self._pieces(value)):
+            for piece in range(self._pieces(value) if key[0] == "state" else self._parts(value)):
                 x = self._at(s, value, piece)
                 self.statements.append(Give("store", x, tensor, size, piece * self.units))
                 if key[0] != "state" or self.side.back:
@@ -678,7 +687,7 @@ class _Cut:
         node, made = self.nodes[k], Made(k, piece)
         if made not in self.known:
             if node.op in FOLDS and k in self.folds:
-                self.known[made] = Folded(self.folds[k])
+                self.known[made] = self.folds[k]
             elif not is_free(node) and k not in self.task.reads and self.made_in.get(k, s) < s:
                 self.known[made] = Carried(self.carried.setdefault(made, len(self.carried)))
             else:
@@ -813,13 +822,14 @@ def _before_folds(plan: SegmentedTask) -> Iterator[Segment]:
     """Yield the segments of a task, cut before each number that is made of a vector.
 
     But where the vector is simple arithmetic of what has been sent, and of such numbers, every
-    processor makes it in full.
+    processor makes it in full. A product is cut off what is made of numbers of edges.
     """
     nodes, task = plan.task.program.nodes, plan.task
-    whole = ("const", "gather") if task.stage == Stage.PATH else ("const",)
+    whole = ("const", "param", *GATHERS) if task.stage == Stage.PATH else ("const", "param")
     made: set[int] = set()  # in segments before
     for segment in plan.segments:
         simple: set[int] = set()  # what every processor has in full, or can make so
+        of_edges: set[int] = set()  # what is made of numbers of edges, in loops over them
         after: dict[int, int] = {}
         for k in segment.members:
             node = nodes[k]
@@ -828,7 +838,11 @@ def _before_folds(plan: SegmentedTask) -> Iterator[Segment]:
             if k in made or node.op in whole or folds or passes:
                 simple.add(k)
             before = (after.get(i, 0) for i in node.inputs if i not in task.reads)
-            after[k] = max(before, default=0) + int(folds and not inputs <= simple)
+            if (folds and node.type.domain == Domain.EDGE) or not inputs.isdisjoint(of_edges):
+                of_edges.add(k)
+            cut = folds and not inputs <= simple
+            cut |= node.op == "matmul" and not inputs.isdisjoint(of_edges)
+            after[k] = max(before, default=0) + int(cut)
         for n in range(max(after.values(), default=0) + 1):
             steps: list[Group | Product] = []
             for step in segment.steps:

@@ -104,6 +104,7 @@ def fixed_bytes(side: CellSide, itemsize: int) -> int:
         rows * side.carried * own,
         2 * rows * side.exchanged * side.on_chip,
         rows * side.folds,
+        side.edges * side.edge_folds,
         BUFFERS * side.edges * side.edge_reads * own,
         BUFFERS * rows * side.full_reads * side.on_chip,
         side.edges * side.staged_edges * own,
@@ -284,7 +285,10 @@ class CellText:
         """Print how a number is made of all elements of a vector."""
         lines = ["__syncthreads();"] if fold.waits else []
         kind = f"{PARTIAL[fold.op]}, {len(fold.vectors)}"
-        lines.append(f"m.template fold<{kind}>(count, {fold.number}, [&](int i) {{")
+        where = f"count, m.folds + {fold.to.number}, {self.side.folds}"
+        if fold.to.edges:
+            where = f"edges, m.edge_folds + {fold.to.number}, {self.side.edge_folds}"
+        lines.append(f"m.template fold<{kind}>({where}, [&](int i) {{")
         return [*lines, *_OperandText(self.side).lines([fold.vectors]), "});"]
 
     def _each_edge(
@@ -325,6 +329,8 @@ class CellText:
                 return f"e.staged_edge(c, {x.number}) = {value};"
             case "store_edge":
                 word = self.words[f"tensor_{x.number}"]
+                if x.width == 1:
+                    return f"e.store_edge_number({word}, c, {value});"
                 return f"e.store_edge({word}, {x.width}, {x.start}, c, {value});"
             case "send":
                 return f"e.m.staged_unit(e.i, {x.number}, e.k) = {value};"
@@ -352,10 +358,10 @@ class CellText:
         match x:
             case FromMemory(number=n):
                 return f"e.read({n})"
-            case NumberFromMemory(number=n):
-                return f"e.read_number({n})"
-            case Folded(number=n):
-                return f"e.folded({n})"
+            case NumberFromMemory(number=n, edges=edges):
+                return f"e.edge_read_number({n}, c)" if edges else f"e.read_number({n})"
+            case Folded(number=n, edges=edges):
+                return f"e.edge_folded({n}, c)" if edges else f"e.folded({n})"
             case OwnParameter(number=n):
                 return f"e.parameter({n})"
             case OfChild(slot=slot, number=n, sent=sent):
@@ -410,6 +416,7 @@ class CellText:
             "CARRIED": side.carried,
             "EXCHANGED": side.exchanged,
             "FOLDS": side.folds,
+            "EDGE_FOLDS": side.edge_folds,
             "PARTIAL": side.partial,
             "SENT": len(side.sent),
             "KEPT": len(side.kept),
@@ -651,7 +658,7 @@ def _is_of_edge(x: Operand) -> bool:
             return True
         case OfChild(slot=slot) | Present(slot=slot):
             return slot == EACH
-        case Total(edges=edges):
+        case Total(edges=edges) | Folded(edges=edges) | NumberFromMemory(edges=edges):
             return edges
     return False
 

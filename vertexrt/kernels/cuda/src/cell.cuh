@@ -52,7 +52,7 @@ struct CellMachine {
     ScriptWord* script;
     CellOperand* operands;
     real *parameters, *reads, *edge_reads, *full_reads, *staged, *staged_edges, *carried, *buffers;
-    real *edge_buffers, *folds, *partial, *edges, *states;
+    real *edge_buffers, *folds, *edge_folds, *partial, *edges, *states;
     const ScriptWord* const memory;
     int at = 0, buffer = 0, parity = 0;
     bool after_one = false;         // the last level was one row
@@ -77,6 +77,7 @@ struct CellMachine {
         carried = take<real>(free, Side::ROWS * Side::CARRIED * OWN);
         buffers = take<real>(free, 2 * Side::ROWS * Side::EXCHANGED * ON_CHIP);
         folds = take<real>(free, Side::ROWS * Side::FOLDS);
+        edge_folds = take<real>(free, Side::EDGES * Side::EDGE_FOLDS);
         partial = take<real>(free, Side::PARTIAL);
         edges = take<real>(free, Side::EDGE_PLACES * Side::LEFT * OWN);
         states = take<real>(free, Side::STATE_PLACES * Side::STATE);
@@ -132,12 +133,15 @@ struct CellMachine {
         return buffers + ((parity * Side::ROWS + i) * Side::EXCHANGED + v) * ON_CHIP;
     }
 
-    // A number of a row, made of all elements of vectors: of each row by a warp.
+    // A number of a row, or of an edge, made of all elements of vectors: of each by a warp.
     __device__ __forceinline__ real* folded(int i, int n) const {
         return folds + i * Side::FOLDS + n;
     }
+    __device__ __forceinline__ real* edge_folded(int edge, int n) const {
+        return edge_folds + edge * Side::EDGE_FOLDS + n;
+    }
     template <class Fold, int VECTORS, class X>
-    __device__ __forceinline__ void fold(int count, int n, X x) {
+    __device__ __forceinline__ void fold(int count, real* to, int pitch, X x) {
         const int lane = this_thread() % 32;
 #pragma unroll 1
         for (int i = this_thread() / 32; i < count; i += PROCESSOR / 32) {
@@ -151,7 +155,7 @@ struct CellMachine {
                     if (U::element((c + k) % ON_CHIP) >= 0) all.add(v.v[k]);
             }
             const real found = all.template of<32>();
-            if (lane == 0) *folded(i, n) = found;
+            if (lane == 0) to[i * pitch] = found;
         }
     }
     static __device__ __forceinline__ Vec<4> quartet(const real* row, int c) {
@@ -474,8 +478,12 @@ struct CellMachine {
                 while (i > 0 && (rows[i].w & 0xffff) > e) --i;
                 row = rows[i].z + e - (rows[i].w & 0xffff);
             }
-            copy_or_zero<TOGETHER>(edge_reads + ((into * Side::EDGES + e) * READS + n) * OWN + k,
-                                   x.from + row * x.width + k, true);
+            real* const to = edge_reads + ((into * Side::EDGES + e) * READS + n) * OWN;
+            if (Side::READS_NUMBERS && x.width == 1) {
+                if (k == 0) copy_or_zero<1>(to, x.from + row, true);
+                continue;
+            }
+            copy_or_zero<TOGETHER>(to + k, x.from + row * x.width + k, true);
         }
     }
 

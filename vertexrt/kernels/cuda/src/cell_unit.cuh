@@ -37,6 +37,13 @@ struct Unit {
         const int edge = m.buffer * S::EDGES + rows.first_child(i) + c;
         return m.edge_reads[(edge * S::EDGE_READS + n) * U::OWN + k];
     }
+    __device__ __forceinline__ real edge_read_number(int n, int c) const {
+        const int edge = m.buffer * S::EDGES + rows.first_child(i) + c;
+        return m.edge_reads[(edge * S::EDGE_READS + n) * U::OWN];
+    }
+    __device__ __forceinline__ real edge_folded(int n, int c) const {
+        return *m.edge_folded(rows.first_child(i) + c, n);
+    }
     __device__ __forceinline__ int children() const { return rows.children(i); }
     // How many there are, at least 1.
     __device__ __forceinline__ real degree() const {
@@ -101,6 +108,10 @@ struct Unit {
                                                real x) const {
         real* const tensor = reinterpret_cast<real*>(m.words[word]);
         tensor[(long long)(rows.edge(i) + c) * width + start + U::first(m.channel.rank) + k] = x;
+    }
+    __device__ __forceinline__ void store_edge_number(int word, int c, real x) const {
+        if (m.channel.rank == 0 && k == 0)
+            reinterpret_cast<real*>(m.words[word])[rows.edge(i) + c] = x;
     }
     __device__ __forceinline__ void store_for_child(int word, int width, int slot, real x) const {
         if (!present(slot)) return;
