@@ -62,7 +62,7 @@ struct alignas(16) Instruction {
     int op, program, rows, first, listed, edges, first_edge, wait, temporary;
     union {
         struct { int parents, first_parent, slot, uses, far, expect, times, step, move, move_2; };
-        struct { int start, chunks, across, down, before, counter, overlap; };
+        struct { int start, across, down, before, counter, overlap; };
     };
 };
 constexpr int INSTRUCTION_WORDS = sizeof(Instruction) / sizeof(int);

@@ -42,7 +42,7 @@ class LaunchColumns:
     """What an instruction of all processors has in the same places.
 
     Attributes:
-        start, chunks: `first` and `chunks` of the arguments of a launch.
+        start: `first` of the arguments of a launch.
         across, down: blocks of a launch; before: blocks of its round in front of it; counter: the
             first of its counters among those of its round.
         overlap: rows of a tile of blocks, where idle processors run it while the groups follow the
@@ -50,7 +50,6 @@ class LaunchColumns:
     """
 
     start: int
-    chunks: int
     across: int
     down: int
     before: int
@@ -65,7 +64,7 @@ COLUMNS = -(-(WORDS + len(OF_TILES)) // ALIGN) * ALIGN
 PARENTS, FIRST_PARENT, SLOT, USES, FAR, EXPECT, TIMES, STEP, MOVE, MOVE_2 = range(
     WORDS, WORDS + len(OF_TILES)
 )
-START, CHUNKS, ACROSS, DOWN, BEFORE, COUNTER, OVERLAP = range(WORDS, WORDS + len(OF_LAUNCHES))
+START, ACROSS, DOWN, BEFORE, COUNTER, OVERLAP = range(WORDS, WORDS + len(OF_LAUNCHES))
 
 # OP in the script of all processors: one of these, or from FIRST_OP on a step of the function.
 OPS = (

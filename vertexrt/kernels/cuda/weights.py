@@ -23,7 +23,7 @@ REGISTERS, SHARED = "registers", "shared memory"
 
 
 def holds_pairs(precision: str, real: np.dtype[Any]) -> bool:
-    """Tell whether kernels hold weights as pairs of bfloat16: VRT_PAIRS of tensor_cores.cuh."""
+    """Tell whether kernels hold weights as pairs of bfloat16: VRT_PAIRS of mac.cuh."""
     return precision == "bf16" and real == np.float32
 
 

@@ -13,7 +13,7 @@
 template <int ROWS, int DEEP>
 using SumLayout = Layout<ROWS, DEEP, false>;
 
-constexpr int FEWEST_TO_SUM_BY_UNITS = 3;  // rows; fewer are outer products by plain FMA
+constexpr int FEWEST_TO_SUM_BY_UNITS = 2;  // rows; one is an outer product by plain FMA
 
 // A lane's part of a share: own rows `row + 8 k`, and of each block the columns from `column` on.
 template <int ROWS, int DEEP>
@@ -65,50 +65,28 @@ __device__ __forceinline__ void each_part(D d, X x, Add add) {
     }
 }
 
-// N vectors of W.
-template <int N, int W>
-struct Vecs {
-    Vec<W> of[N];
-};
-
-// Add NB rows by plain FMA.
-template <int NB, bool ALIGNED, int ROWS, int DEEP, class Share, class X, class D>
-__device__ __forceinline__ void sum_by_lanes(Share& sums, int first, X x, D d) {
+// Add row i by plain FMA.
+template <bool ALIGNED, int ROWS, int DEEP, class Share, class X, class D>
+__device__ __forceinline__ void sum_by_lanes(Share& sums, int i, X x, D d) {
     using L = SumLayout<ROWS, DEEP>;
-    constexpr int READ = ALIGNED && DEEP % 4 == 0 ? 4 : 1;
     const LanePart<ROWS, DEEP> mine;
-    const real* row[NB];
-#pragma unroll
-    for (int r = 0; r < NB; ++r) row[r] = x(first + r);
+    const real* const row = x(i);
     each_part<ROWS, DEEP>(
         [&](int s) {
-            Vecs<NB, 2> left;
-#pragma unroll
-            for (int r = 0; r < NB; ++r)
-#pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    left.of[r].v[half] = d(first + r, mine.row + s * 16 + half * 8);
-                }
-            return left;
+            const int q = mine.row + s * 16;
+            return Vec<2>{{d(i, q), d(i, q + 8)}};
         },
         [&](int b) {
-            Vecs<NB, 4> right;
-#pragma unroll
-            for (int r = 0; r < NB; ++r) {
-                right.of[r] = part_of_row<L, READ>(row[r], mine.column + b * 16 + mine.t * 4);
-            }
-            return right;
+            constexpr int READ = ALIGNED && DEEP % 4 == 0 ? 4 : 1;
+            return part_of_row<L, READ>(row, mine.column + b * 16 + mine.t * 4);
         },
-        [&](int s, int b, const Vecs<NB, 2>& left, const Vecs<NB, 4>& right) {
+        [&](int s, int b, const Vec<2>& left, const Vec<4>& right) {
 #pragma unroll
             for (int half = 0; half < 2; ++half)
 #pragma unroll
                 for (int c = 0; c < 4; ++c) {
                     const int k = L::quartet(s, half, b);
-                    real sum = sums.at(k, c);
-#pragma unroll
-                    for (int r = 0; r < NB; ++r) sum += left.of[r].v[half] * right.of[r].v[c];
-                    sums.put(k, c, sum);
+                    sums.put(k, c, sums.at(k, c) + left.v[half] * right.v[c]);
                 }
         });
 }
@@ -150,14 +128,12 @@ __device__ __forceinline__ void sum_by_tensor_cores(Share& sums, int first, int 
             return left;
         },
         [&](int b) {
-            Vecs<2, 2> right;
             const int column = mine.column + b * 16 + mine.g * 2;
-#pragma unroll
-            for (int h = 0; h < 2; ++h)
-                right.of[h] = pair_of_row<L, ALIGNED>(row[h], column, there[h]);
-            return right;
+            const Vec<2> first = pair_of_row<L, ALIGNED>(row[0], column, there[0]);
+            const Vec<2> second = pair_of_row<L, ALIGNED>(row[1], column, there[1]);
+            return Vec<4>{{first.v[0], second.v[0], first.v[1], second.v[1]}};
         },
-        [&](int s, int b, const Vec<4>& left, const Vecs<2, 2>& right) {
+        [&](int s, int b, const Vec<4>& left, const Vec<4>& right) {
             Split<4> a;
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
@@ -172,10 +148,11 @@ __device__ __forceinline__ void sum_by_tensor_cores(Share& sums, int first, int 
 #pragma unroll
             for (int f = 0; f < 2; ++f) {
                 Split<2> y;
-                y.put(0, right.of[0].v[f]);
-                y.put(1, right.of[1].v[f]);
+                y.put(0, right.v[2 * f]);
+                y.put(1, right.v[2 * f + 1]);
                 FragmentSums more;
-                more.add(a, y);
+                more.add_tails(a, y);
+                more.add_heads(a.head, y.head[0], y.head[1]);
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
                     const int c = e % 2 * 2 + f;
@@ -200,8 +177,7 @@ __device__ __forceinline__ void accumulate(Share& sums, int count, X x, D d) {
     }
 #endif
 #pragma unroll 1
-    for (; first + 1 < count; first += 2) sum_by_lanes<2, ALIGNED, ROWS, DEEP>(sums, first, x, d);
-    if (first < count) sum_by_lanes<1, ALIGNED, ROWS, DEEP>(sums, first, x, d);
+    for (; first < count; ++first) sum_by_lanes<ALIGNED, ROWS, DEEP>(sums, first, x, d);
 }
 
 // Store sums in memory: own rows one after another.
