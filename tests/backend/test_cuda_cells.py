@@ -233,12 +233,15 @@ def test_sigmoid_and_tanh_are_right_for_small_numbers_and_large_ones() -> None:
         np.testing.assert_allclose(got[name], value, rtol=2.5e-7, atol=0)
 
 
-@pytest.mark.parametrize("processors", [1, 2, 8, 16, 20])
-@pytest.mark.parametrize("name", ["lstm-lm", "tree-lstm"])
+SIZES = 1, 2, 8, 16, 20
+GROUPS = [(name, size) for name in ("lstm-lm", "tree-lstm") for size in SIZES]
+
+
+@pytest.mark.parametrize(("name", "processors"), [*GROUPS, ("normed", 8), ("attentive", 20)])
 def test_groups_of_any_size_agree(name: str, processors: int) -> None:
-    """Alone, as a cluster, and through words with flags in memory."""
+    """Alone, as a cluster, and through words with flags in memory; some without a unit."""
     here = net(name, processors, "float32", total=40)
-    shape = CHAIN if FUNCTIONS[name][1] == 1 else TREE
+    shape = TREE if name in ("tree-lstm", "attentive") else CHAIN
     agree(name, here, with_pulls([shape] * 3), "float32")
 
 

@@ -807,7 +807,7 @@ def _units(tasks: Iterable[SegmentedTask]) -> int:
         for k in plan.task.members:
             if nodes[k].type.size > 1 and nodes[k].type.dtype == "float":
                 found |= {b - a for a, b in pairwise(plan.cuts.get(k, ()))}
-    if len(found) != 1:
+    if len(found) != 1 or found == {1}:  # rows of one element are numbers
         raise NoCell(f"vectors of {', '.join(map(str, sorted(found))) or 'no'} elements")
     return found.pop()
 
