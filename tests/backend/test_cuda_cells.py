@@ -136,7 +136,7 @@ def given(batch: GraphBatch) -> GraphBatch:
     return batch.with_pulls({"x": rng.standard_normal((n, H)), **rows})
 
 
-MODELS = {name: OF_MODELS[name]() for name in ("bilstm-tagger", "bilstm-char-tagger")}
+MODELS = {name: OF_MODELS[name]() for name in ("bilstm-tagger", "bilstm-char-tagger", "seq2seq")}
 MORE = {
     "started": Started,
     "passed": Passed,
@@ -209,7 +209,8 @@ def test_cells_agree_with_the_reference(
 
 
 @pytest.mark.parametrize(
-    ("name", "processors", "sides"), [("bilstm-tagger", 2, 2), ("bilstm-char-tagger", 3, 4)]
+    ("name", "processors", "sides"),
+    [("bilstm-tagger", 2, 2), ("bilstm-char-tagger", 3, 4), ("seq2seq", 2, 1)],
 )
 def test_functions_of_a_layer_share_its_levels(name: str, processors: int, sides: int) -> None:
     here, batch = net(name, processors, "float64"), MODELS[name].batch

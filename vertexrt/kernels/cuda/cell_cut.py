@@ -209,8 +209,8 @@ class _Cut:
         self.lists = every or self.program.arity is None
         if self.lists and any(x.op in OF_SLOTS for x in edges):
             raise NoCell("slots and lists of children together")
-        if self.side.binding.splits_edges:
-            raise NoCell("slots and lists of children together")
+        if self.lists and self.side.binding.splits_edges:  # scripts have the edges of slots
+            raise NoCell("lists of children beside slots")
         for s, segment in enumerate(segments):
             if segment.split == Split.SUMS:
                 raise NoCell("sums over rows on the path")
