@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import cache
 from typing import Any
 
@@ -17,9 +17,9 @@ from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
 from vertexrt.kernels.cuda.instruction import FIRST_OP
+from vertexrt.kernels.cuda.kernel_loop import OutsideStep, outside_path
 from vertexrt.kernels.cuda.launch_limits import LIMITS
-from vertexrt.kernels.cuda.outside_path import OutsideStep, outside_path
-from vertexrt.kernels.cuda.products import few_rows_products, large_product
+from vertexrt.kernels.cuda.products import few_rows_products, tiled_product
 from vertexrt.kernels.cuda.task_launches import lower_launches
 from vertexrt.lower import launches
 from vertexrt.lower.kernel import (
@@ -78,13 +78,11 @@ def backward(block: int = 0) -> LaunchPlan:
 
 def test_splits_of_many_rows_have_partial_sums() -> None:
     wide = product(64, 4096).product
-    partial = ValuePlace(Memory.TEMPORARY, 0, 4 * 64, PlaceRows.LOCAL)
-    step = large_product(wide, None, BLOCK, FLOATS, partial)
-    plan = LaunchPlan((step,), False, (Temporary(0, 0, 0),), (4 * 64, 0, 0))
+    step = tiled_product(wide, None, Temporary(0, 0, 0), BLOCK, FLOATS)
+    plan = LaunchPlan((step,), needs=astuple(step.end))
     assert verify_launches(plan, LIMITS.counters) is plan
-    bad = replace(step, partial=replace(partial, size=64))
-    with pytest.raises(PlanError, match="splits leave 64 elements a row; 256"):
-        verify_launches(replace(plan, steps=(bad,)), LIMITS.counters)
+    with pytest.raises(PlanError, match="memory within"):
+        verify_launches(replace(plan, needs=(64, 0, 0)), LIMITS.counters)
 
 
 def product(wide: int, deep: int, transposed: bool = False, number: int = 0) -> CopiedProduct:
@@ -99,7 +97,7 @@ def product(wide: int, deep: int, transposed: bool = False, number: int = 0) -> 
 
 def test_steps_of_a_persistent_kernel_that_differ_by_words_share_a_call() -> None:
     steps = [OutsideStep("copy", (3, 1)), OutsideStep("add", (2,)), OutsideStep("copy", (4, 1))]
-    text = "\n".join(outside_path(steps, (), (), (0, 1)))
+    text = "\n".join(outside_path(steps, (), (0, 1)))
     first, second, third = range(FIRST_OP, FIRST_OP + 3)
     assert f"case {first}: case {third}: copy(step_arguments<Args<2>>());" in text
     assert f"case {second}: add(step_arguments<Args<1>>());" in text

@@ -54,7 +54,6 @@ Int64 = npt.NDArray[np.int64]
 
 MOST_STREAMS = 8
 FRONTIER = "frontier"  # the policy under which layers run one after the other
-GRADIENTS_ON_CHIP = False  # unless `Passes` says so: docs/performance.md has what they cost
 PATH_STAGES = (Stage.EAGER, Stage.PATH, Stage.PATH_BACKWARD, Stage.FINAL)
 
 
@@ -77,8 +76,9 @@ class Passes:
             called from Python.
         segment: persistent engine: an instruction runs all that lies between two
             exchanges; else one fused group or product, and where `fuse` is off, one op (VPPS).
-        hold: persistent engine on a GPU: weights stay on chip while a side of the path runs; else
-            each product reads its weights from memory.
+        hold: persistent engine on a GPU: phases of the path run as cells, whose weights stay on
+            chip, where the machine has a form for them (`kernels/cuda/cell_cut.py`); else all run
+            in turn, and each product reads its weights from memory.
         cuts: persistent engine on a GPU: a launch is cut at wide products, which kernels of their
             own make; else one kernel makes them, too.
         replay: batched engine on a GPU: launches of a batch whose graphs have come before are
@@ -90,11 +90,6 @@ class Passes:
         products: on a CPU: "fixed", by register tiles or by BLAS, with limits that are the same
             everywhere, so that a seed gives the same bits; "timed", as a table says that is timed
             on this machine; "blas", by BLAS alone.
-        gradients: persistent engine on a GPU: the gradients of these weights are summed up on chip
-            while the backward side of the path runs, as far as there is room; else they are
-            products over all rows after the path.
-        cells: persistent engine on a GPU: phases of the path run as cells, where the machine has a
-            form for them (`kernels/cuda/cell_cut.py`).
     """
 
     specialise: bool = True
@@ -112,8 +107,6 @@ class Passes:
     in_place: bool = True
     streams: int = 1
     products: str = FIXED
-    gradients: bool = GRADIENTS_ON_CHIP
-    cells: bool = False
 
 
 def layered(program: Program, passes: Passes, policy: str) -> Program:
@@ -361,7 +354,7 @@ def make_variant(
     # Processors that share graphs own units of the path, not rows.
     sums_in_tasks = not shares
     program = drop_zero_gradients(layered(program, passes, policy))
-    program = place(program, passes.eager, passes.lazy, sums_in_tasks)
+    program = place(program, passes.eager, passes.lazy, sums_in_tasks, shares)
     verified(program, "place")
     table = TensorTable()
     pulls = {

@@ -82,7 +82,7 @@ def verify_cells(
     Raises: PlanError, which names side, group and level.
     """
     facts, words = executable.cells, path.cells.reshape(-1, 4)
-    groups = path.lengths.shape[1]
+    groups = path.groups
     bounds = bounds_of(graph_ptr, groups)
     for s in range(len(facts.sides)):
         if not facts.sides[s, IS_CELL]:

@@ -15,16 +15,14 @@ import numpy as np
 from vertexrt.engine.batched import Run
 from vertexrt.errors import PlanError
 from vertexrt.ir.program import Stage
-from vertexrt.kernels.cuda.cuts import APART_AT, APART_LAUNCH, APART_STEP
+from vertexrt.kernels.cuda.cuts import APART_AT
 from vertexrt.kernels.cuda.dependences import LaunchedSteps, first_conflict, launched_steps
-from vertexrt.kernels.cuda.driver import IS_GEMM
+from vertexrt.kernels.cuda.driver import Grid
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,
     BACKWARD,
     BEFORE,
     CHECK,
-    CHUNKS,
-    COLLECT,
     COUNTER,
     DOWN,
     END,
@@ -36,6 +34,7 @@ from vertexrt.kernels.cuda.instruction import (
     UPDATE,
 )
 from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
+from vertexrt.kernels.cuda.script_rounds import counters_of
 from vertexrt.kernels.layout import PAD
 from vertexrt.script.isa import (
     EDGES,
@@ -56,12 +55,11 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-OPERANDS = [ROWS, FIRST, LISTED, EDGES, FIRST_EDGE, START, CHUNKS, ACROSS, DOWN]
+OPERANDS = [ROWS, FIRST, LISTED, EDGES, FIRST_EDGE, START, ACROSS, DOWN]
 OP_WORD = {
     END: "end",
     FORWARD: "forward",
     BACKWARD: "backward",
-    COLLECT: "collect",
     SQUARES: "squares",
     FINISH: "finish",
     CHECK: "check",
@@ -116,7 +114,6 @@ def verify_rounds(
     check.order()
     check.temporaries()
     check.dependences()
-    check.collected()
     check.turns()
     check.counters()
 
@@ -129,7 +126,7 @@ class _Rounds:
     ) -> None:
         self.run, self.table = run, table
         self.executable, self.written = executable, written
-        self.script = written.script[: written.common]
+        self.script = written.script
         self.round = np.cumsum(self.script[:, WAIT] != NONE)
         self.stages = executable.facts.stages
         self.steps = list(self._steps())
@@ -141,14 +138,11 @@ class _Rounds:
     def _steps(self) -> Iterator[Step]:
         """List what has to run, in the order of the table."""
         facts, writer = self.executable.facts, self.executable.writer
-        apart = self.written.apart[:, [APART_LAUNCH, APART_STEP]].tolist()
-        whole = {(t, s) for t, s in apart if facts.products[s, IS_GEMM]}  # without splits
         lookups = self.written.lookup_ptr, self.written.lookup_at
         for t, s, grid in launched_steps(self.table, (facts.steps_ptr, facts.steps), lookups):
             p, *operands = self.table[t].tolist()
-            follows = self.executable.effects.follows[s] and (t, s - 1) in whole
-            if facts.sides[p] < 0 and not follows:
-                of_grid = grid.first, grid.chunks, grid.across, grid.down
+            if facts.sides[p] < 0:
+                of_grid = grid.first, grid.across, grid.down
                 key = writer.op(writer.all_steps[s]), *operands, *(int(x) for x in of_grid)
                 yield Step(t, s, key)
 
@@ -217,11 +211,9 @@ class _Rounds:
         if not np.array_equal(np.sort(there), sides):
             got = f"sides {there.tolist()} of the path"
             self.fail(len(self.script) - 1, got, f"sides {sides.tolist()}, once each")
-        back = bool((sides >= facts.forward).any())
         for op, wanted in (
             (FORWARD, int((sides < facts.forward).sum())),
             (BACKWARD, int((sides >= facts.forward).sum())),
-            (COLLECT, back and self.executable.gradients.any()),
             (SQUARES, updates and self.written.clips),
             (FINISH, updates),
             (CHECK, updates),
@@ -260,13 +252,11 @@ class _Rounds:
             # What of the phase is outside the path comes before, or on the way back after it.
             of_phase[2 * int(mine.max()) + (-1 if back else 1)].append(at)
             loss += [] if back else [at]
-        collect, done = self._places(COLLECT), list[int]()
-        self._after(collect, self._places(BACKWARD), "the path")
+        done = list[int]()
         for phase in sorted(of_phase):
             self._after(of_phase[phase], done, "the stage before")
             done += of_phase[phase]
         squares, finish = self._places(SQUARES), self._places(FINISH)
-        done += collect
         self._after(squares, done, "all gradients")
         self._after(finish, loss + squares, "the loss, and the norm")
         check = self._places(CHECK)
@@ -302,16 +292,6 @@ class _Rounds:
         if found is not None:
             self.fail(self.steps[found.step].at, found.got, found.expected)
 
-    def collected(self) -> None:
-        """Check that nothing adds to gradients while the groups' sums are added to them."""
-        summed, effects = self.executable.gradients, self.executable.effects
-        for at in self._places(COLLECT):
-            for step in self.steps:
-                added = effects.gradients[effects.ptr[step.number] : effects.ptr[step.number + 1]]
-                if self.round[step.at] == self.round[at] and summed[added].any():
-                    got = f"adds to a gradient in one round with instruction {at}"
-                    self.fail(step.at, got, "a wait between them")
-
     def turns(self) -> None:
         """Check the count of blocks in front of each launch of a round."""
         blocks, last = 0, -1
@@ -330,7 +310,8 @@ class _Rounds:
         taken: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for step in self.steps:
             first = int(self.script[step.at, COUNTER])
-            end = first + int(self.executable.effects.counters[step.number])
+            blocks = Grid(*(int(self.script[step.at, k]) for k in (ACROSS, DOWN, START)))
+            end = first + int(counters_of(self.executable.effects.counters[step.number], blocks))
             others = taken[int(self.round[step.at])]
             if first < end and any(first < other[1] and other[0] < end for other in others):
                 self.fail(step.at, f"counters {first}..{end - 1}", "none that its round has twice")

@@ -15,21 +15,16 @@ MOST_FOLDS = 8  # parts of the depth below each other, where a processor owns fe
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How threads of a processor hold its rows of a weight: `Layout` of resident_weights.cuh.
-
-    Attributes:
-        folds: parts of the depth may lie below each other.
-    """
+    """How threads of a processor hold its rows of a weight: `Layout` of resident_weights.cuh."""
 
     rows: int
     deep: int
-    folds: bool = True
 
     @property
     def fold(self) -> int:
         """Return how many parts of the depth lie below each other."""
         fold = 1
-        while self.folds and 2 * fold <= MOST_FOLDS and self.rows * 2 * fold <= 16:
+        while 2 * fold <= MOST_FOLDS and self.rows * 2 * fold <= 16:
             if self.deep < 2 * fold * 16 * WARPS:
                 break
             fold *= 2
@@ -69,7 +64,7 @@ class Layout:
     @property
     def _halves(self) -> int:
         """Count the slabs of 8 rows of a warp."""
-        if self.folds and self.fold == 1 and self._wide == WARPS:
+        if self.fold == 1 and self._wide == WARPS:
             return -(-self.rows // 8)
         return 2 * self._slabs(self._wide)
 
@@ -81,14 +76,9 @@ class Layout:
         return TILE_ROWS * self._halves * WARPS * 8
 
     @property
-    def text(self) -> str:
-        """Return the arguments of the templates."""
-        return f"{self.rows}, {self.deep}" + ("" if self.folds else ", false")
-
-    @property
     def agrees(self) -> str:
         """Return the text that asserts the same of the kernel's `Layout`."""
-        name = f"Layout<{self.text}>"
+        name = f"Layout<{self.rows}, {self.deep}>"
         return (
             f"static_assert({name}::FLOATS == {self.elements} && "
             f'{name}::WIDE * TILE_ROWS * {name}::PADDED == {self.partial}, "as placed");'

@@ -1,4 +1,4 @@
-// Products on the path: rows of a tile times the weights that a processor holds in registers or
+// Products on the path: rows of a level times the weights that a processor holds in registers or
 // shared memory.
 #pragma once
 #include "resident_tensor_cores.cuh"
@@ -71,7 +71,7 @@ __device__ __forceinline__ void multiply_by_lanes(const Share& share, int first,
 
 constexpr int FEWEST_FOR_TENSOR_CORES = 5;  // rows
 
-// Compute partial sums of the next rows, up to MANY_ROWS of them, in an area with room for MOST;
+// Compute partial sums of the next rows, up to TILE_ROWS of them, in an area with room for MOST;
 // return how many rows.
 template <int MOST, int READ, int ROWS, int DEEP, class Share, class X>
 __device__ __forceinline__ int make_partial_sums(Share& share, int first, int left, X x,
@@ -79,17 +79,6 @@ __device__ __forceinline__ int make_partial_sums(Share& share, int first, int le
     using L = Layout<ROWS, DEEP>;
     if (left <= 0) return 0;
 #ifdef VRT_TENSOR_CORES
-    if constexpr (L::FOLD == 1 && MOST >= MANY_ROWS) {
-        if (left > TILE_ROWS) {
-            const int n = left < MANY_ROWS ? left : MANY_ROWS;
-            multiply_many_rows<L, L::HALVES, READ>(
-                first, n, x, [&](int h, int b, int c) { return weight_of<L>(share, h, b, c); },
-                [&](int h, int row, int column, float sum) {
-                    partial_sum<L, MOST>(part, h, row, column) = sum;
-                });
-            return n;
-        }
-    }
     if (MOST >= FEWEST_FOR_TENSOR_CORES && left >= FEWEST_FOR_TENSOR_CORES) {
         const int n = left < TILE_ROWS ? left : TILE_ROWS;
         multiply_by_tensor_cores<MOST, READ, ROWS, DEEP>(share, first, n, x, part);
@@ -128,152 +117,4 @@ __device__ __forceinline__ Vec<W> total_of_parts(const real* part, int row, int 
         for (int c = 0; c < W; ++c) sum.v[c] += more.v[c];
     }
     return sum;
-}
-
-// The same by whole warps whose lanes from T on make the elements of the first T again: these lanes
-// divide the parts among themselves.
-template <int W, int MOST, int ROWS, int DEEP, int T>
-__device__ __forceinline__ Vec<W> total_by_warp(const real* part, int row, int own) {
-    using L = Layout<ROWS, DEEP>;
-    constexpr int AGAIN = 32 / T < L::WIDE ? 32 / T : L::WIDE, EACH = L::WIDE / AGAIN;
-    const int mine = this_thread() % 32 / T % AGAIN;
-    Vec<W> sum = load<W>(part + (mine * MOST + row) * L::PADDED + own);
-#pragma unroll
-    for (int k = 1; k < EACH; ++k) {
-        const Vec<W> more = load<W>(part + ((k * AGAIN + mine) * MOST + row) * L::PADDED + own);
-#pragma unroll
-        for (int c = 0; c < W; ++c) sum.v[c] += more.v[c];
-    }
-#pragma unroll
-    for (int far = T; far < T * AGAIN; far *= 2)
-#pragma unroll
-        for (int c = 0; c < W; ++c) sum.v[c] += __shfl_xor_sync(0xffffffffu, sum.v[c], far);
-    return sum;
-}
-
-// The same for two weights of one depth, and one operand, which is read once where there are many
-// rows.
-template <int MOST, int READ, int ROWS, int OTHER_ROWS, int DEEP, class Share, class Other, class X>
-__device__ __forceinline__ void make_partial_sums_of_two(Share& share, Other& other, int first,
-                                                         int count, X x, real* part, real* more) {
-    using L = Layout<ROWS, DEEP>;
-    using M = Layout<OTHER_ROWS, DEEP>;
-    int made = 0;
-#ifdef VRT_TENSOR_CORES
-    if constexpr (L::FOLD == 1 && M::FOLD == 1 && L::WIDE == M::WIDE && MOST >= MANY_ROWS) {
-        constexpr int H = L::HALVES;
-#pragma unroll 1
-        for (; count - made > TILE_ROWS; made += MANY_ROWS) {
-            multiply_many_rows<L, H + M::HALVES, READ>(
-                first + made, count - made, x,
-                [&](int h, int b, int c) {
-                    return h < H ? weight_of<L>(share, h, b, c) : weight_of<M>(other, h - H, b, c);
-                },
-                [&](int h, int row, int column, float sum) {
-                    if (h < H) {
-                        partial_sum<L, MOST>(part, h, made + row, column) = sum;
-                    } else {
-                        partial_sum<M, MOST>(more, h - H, made + row, column) = sum;
-                    }
-                });
-        }
-    }
-#endif
-    const int left = count - made;
-    make_all_partial_sums<MOST, READ, ROWS, DEEP>(share, first + made, left, x,
-                                                  part + made * L::PADDED);
-    make_all_partial_sums<MOST, READ, OTHER_ROWS, DEEP>(other, first + made, left, x,
-                                                        more + made * M::PADDED);
-}
-
-// y = x times a share of a weight: `x(i)` points to row i, `y(i, q, sum)` stores own row q of the
-// result. There are partial sums of MOST rows at a time.
-template <int MOST, int READ, int ROWS, int DEEP, class Share, class X, class Y>
-struct Product {
-    using L = Layout<ROWS, DEEP>;
-    static constexpr int OWN = ROWS, PART = L::WIDE * MOST * L::PADDED;  // elements of partial sums
-    Share& share;
-    int count, first;
-    X x;
-    Y y;
-
-    // How many rows are next.
-    __device__ __forceinline__ int next() const {
-        const int left = count - first;
-        return left < 0 ? 0 : left < MOST ? left : MOST;
-    }
-    // Compute partial sums of the next rows; return how many.
-    __device__ __forceinline__ int make(real* part) {
-        const int n = next();
-        make_all_partial_sums<MOST, READ, ROWS, DEEP>(share, first, n, x, part);
-        return n;
-    }
-    // The same for another product of the same operand, too.
-    template <class Other>
-    __device__ __forceinline__ int make_both(real* part, Other& other, real* more) {
-        const int n = next();
-        make_partial_sums_of_two<MOST, READ, ROWS, Other::OWN, DEEP>(share, other.share, first, n,
-                                                                     x, part, more);
-        return n;
-    }
-    // Add up the partial sums of an element: own row `at % ROWS` of row `at / ROWS` of those
-    // computed.
-    __device__ __forceinline__ void take(int at, const real* part) const {
-        const int r = at / ROWS, q = at % ROWS;
-        real sum = 0;
-#pragma unroll
-        for (int k = 0; k < L::WIDE; ++k) sum += part[(k * MOST + r) * L::PADDED + q];
-        y(first + r, q, sum);
-    }
-};
-
-template <int MOST, int READ, int ROWS, int DEEP, class Share, class X, class Y>
-__device__ __forceinline__ Product<MOST, READ, ROWS, DEEP, Share, X, Y> product(Share& share,
-                                                                                int count, X x,
-                                                                                Y y) {
-    return {share, count, 0, x, y};
-}
-
-// Independent products, which share their barriers. Results are complete after the next barrier.
-template <class One>
-__device__ __forceinline__ void multiply(real* part, One one) {
-#pragma unroll 1
-    for (;;) {
-        const int n = one.make(part);
-        __syncthreads();
-#pragma unroll 1
-        for (int at = this_thread(); at < n * One::OWN; at += PROCESSOR) one.take(at, part);
-        one.first += n;
-        if (one.first >= one.count) return;
-        __syncthreads();
-    }
-}
-// With ONE_OPERAND both multiply the same rows.
-template <bool ONE_OPERAND = false, class One, class Other>
-__device__ __forceinline__ void multiply(real* part, One one, Other other) {
-    real* const more = part + One::PART;
-#pragma unroll 1
-    for (;;) {
-        int n, m;
-        if constexpr (ONE_OPERAND) {
-            n = m = one.make_both(part, other, more);
-        } else {
-            n = one.make(part);
-            m = other.make(more);
-        }
-        const int own = n * One::OWN;
-        __syncthreads();
-#pragma unroll 1
-        for (int at = this_thread(); at < own + m * Other::OWN; at += PROCESSOR) {
-            if (at < own) {
-                one.take(at, part);
-            } else {
-                other.take(at - own, more);
-            }
-        }
-        one.first += n;
-        other.first += m;
-        if (one.first >= one.count && other.first >= other.count) return;
-        __syncthreads();
-    }
 }

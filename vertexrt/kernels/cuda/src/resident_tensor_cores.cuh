@@ -1,7 +1,7 @@
 // Products on the path by matrix units.
 #pragma once
 #include "resident_weights.cuh"
-#include "tensor_cores.cuh"
+#include "mac.cuh"
 
 // The elements of an operand's row that a lane needs of a block: four from `column` on, READ of
 // them at once, which divide the row. `row(column)` gives so many, where they are not in memory.
@@ -140,95 +140,5 @@ __device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first
             if (own_part == 0 && L::has(s, k / 2))
                 part[(warp % L::WIDE * MOST + 2 * t + k % 2) * L::PADDED + q] = total;
         }
-}
-// As `multiply_by_tensor_cores`, for up to 16 rows, which are the tall operand here: of the
-// weights, the other one, no half of a slab is empty. The columns of a lane are loaded some blocks
-// ahead.
-constexpr int MANY_ROWS = 16, BLOCKS_AHEAD = 4;
-//
-// at(h, b, c): column c, or pair c of columns, of a lane's block b in half a slab; put(h, row,
-// column, sum) gets what comes out. With the weights of two products, H is the halves of both.
-template <class L, int H, int READ, class X, class At, class Put>
-__device__ __forceinline__ void multiply_many_rows(int first, int count, X x, At at, Put put) {
-    constexpr int B = L::BLOCKS, AHEAD = B < BLOCKS_AHEAD ? B : BLOCKS_AHEAD;
-    const int thread = this_thread(), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
-    const int column = L::first_column(warp, 0) + t * 4;
-    const auto upper = x(first + (g < count ? g : 0));  // of rows beyond, results are not used
-    const auto lower = x(first + (g + 8 < count ? g + 8 : 0));
-    Vec<4> ahead[AHEAD][2];
-#pragma unroll
-    for (int b = 0; b < AHEAD; ++b) {
-        ahead[b][0] = part_of_row<L, READ>(upper, column + b * 16);
-        ahead[b][1] = part_of_row<L, READ>(lower, column + b * 16);
-    }
-    FragmentSums sums[H];
-#pragma unroll
-    for (int b = 0; b < B; ++b) {
-        FragmentSums few[H];
-        const Vec<4> v[2] = {ahead[b % AHEAD][0], ahead[b % AHEAD][1]};
-        if (b + AHEAD < B) {
-            ahead[b % AHEAD][0] = part_of_row<L, READ>(upper, column + (b + AHEAD) * 16);
-            ahead[b % AHEAD][1] = part_of_row<L, READ>(lower, column + (b + AHEAD) * 16);
-        }
-#ifdef VRT_PAIRS
-        unsigned rows[4];
-#pragma unroll
-        for (int e = 0; e < 4; ++e)
-            rows[e] = pair_of(v[e % 2].v[e / 2 * 2], v[e % 2].v[e / 2 * 2 + 1]);
-#pragma unroll
-        for (int h = 0; h < H; ++h) few[h].add_pairs(rows, at(h, b, 0), at(h, b, 1));
-#else
-        Split<4, true> rows[2];
-#pragma unroll
-        for (int step = 0; step < 2; ++step)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) rows[step].put(e, v[e % 2].v[2 * step + e / 2]);
-#pragma unroll
-        for (int step = 0; step < 2; ++step)
-#pragma unroll
-            for (int h = 0; h < H; ++h) {
-                Split<2> weight;
-#pragma unroll
-                for (int e = 0; e < 2; ++e) {
-                    float w = at(h, b, 2 * step + e);
-                    split_here(w);
-                    weight.put(e, w);
-                }
-                few[h].add_tails(rows[step], weight);
-            }
-#pragma unroll
-        for (int step = 0; step < 2; ++step)
-#pragma unroll
-            for (int h = 0; h < H; ++h) {
-                float weight[2];
-#pragma unroll
-                for (int e = 0; e < 2; ++e) weight[e] = as_head(at(h, b, 2 * step + e));
-                few[h].add_heads(rows[step].head, weight[0], weight[1]);
-            }
-#endif
-#pragma unroll
-        for (int h = 0; h < H; ++h) sums[h].move(few[h]);
-    }
-#pragma unroll
-    for (int h = 0; h < H; ++h)
-#pragma unroll
-        for (int k = 0; k < 4; ++k) put(h, g + k / 2 * 8, 2 * t + k % 2, sums[h].of(k));
-}
-#ifdef VRT_PAIRS
-template <class L, class Share>
-__device__ __forceinline__ unsigned weight_of(const Share& share, int half, int block, int pair) {
-    return share.pair(L::quartet(half / 2, half % 2, block), pair);
-}
-#else
-template <class L, class Share>
-__device__ __forceinline__ float weight_of(const Share& share, int half, int block, int column) {
-    return share.at(L::quartet(half / 2, half % 2, block), column);
-}
-#endif
-// Where the partial sum of a row and an own row goes: in half a slab the `column`-th one.
-template <class L, int MOST>
-__device__ __forceinline__ float& partial_sum(float* part, int half, int row, int column) {
-    const int warp = this_thread() / 32, q = L::own(warp, half / 2, half % 2, column);
-    return part[(warp % L::WIDE * MOST + row) * L::PADDED + q];
 }
 #endif

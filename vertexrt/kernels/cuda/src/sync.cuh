@@ -29,8 +29,7 @@ struct Token {
 template <int PROCESSORS>
 __device__ __forceinline__ void meet_in_memory(Token& token, GroupBarrier& barriers) {
     __syncthreads();
-    barriers.come<PROCESSORS>(token.o, true, 0);
-    token.alive = barriers.wait<PROCESSORS>(token.o, true, token.instruction) && token.alive;
+    token.alive = barriers.meet<PROCESSORS>(token.o, token.instruction) && token.alive;
 }
 
 // What a stage hands on comes to all members, to the same place of the shared memory of each.
