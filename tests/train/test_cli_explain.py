@@ -111,7 +111,7 @@ def test_on_a_gpu_groups_and_how_they_meet_are_shown() -> None:
 
 def test_on_a_gpu_the_weights_that_a_processor_holds_are_shown() -> None:
     text = explained("tree-lstm", 2, "paper")
-    forward, back = text.partition("Weights on chip")[2].split("backward: ")
+    forward, back = text.partition("Weights on chip")[2].split("backward: ", 1)
     assert "in registers while there is room in 144 of each thread, then in shared mem" in forward
     assert "u_iou: 24 rows of 16, " in forward
     assert "u_f: 8 rows of 16, " in forward
