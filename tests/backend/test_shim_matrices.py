@@ -12,7 +12,7 @@ from tests.shim.build import build
 pytestmark = pytest.mark.skipif(not shim.available(), reason="no C++ compiler")
 
 MATRICES = """
-#include "tensor_cores.cuh"
+#include "mac.cuh"
 VRT_KERNEL(multiplied, Args, 32) {
     const int g = threadIdx.x / 4, t = threadIdx.x % 4;
     const real* const b = a.x + 128;

@@ -25,7 +25,7 @@ from vertexrt.ir.pretty import format_program
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
 from vertexrt.kernels.cuda.launch_limits import LIMITS
-from vertexrt.kernels.cuda.products import few_rows_products, row_splits
+from vertexrt.kernels.cuda.products import few_rows_products, tiled_product
 from vertexrt.kernels.cuda.task_launches import lower_launches
 from vertexrt.lower.kernel import Temporary
 from vertexrt.scheduler.batch_shape import shape_of
@@ -96,7 +96,8 @@ def of_products() -> str:
         wide, deep = map(int, size.split("x"))
         made = product(wide, deep, wide % 4 > 0)
         steps = few_rows_products([made], Temporary(0, 0, 0), processors)
-        lines.append(f"{size} on {processors}: {row_splits(made.product)} splits of many rows")
+        many = tiled_product(made.product, None, Temporary(0, 0, 0), BLOCK, FLOATS)
+        lines.append(f"{size} on {processors}: {many.splits} splits of many rows")
         lines += map(str, steps)
     return "\n".join(lines)
 

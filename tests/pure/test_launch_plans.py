@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import cache
 from typing import Any
 
@@ -19,7 +19,7 @@ from vertexrt.kernels.cuda.compile_for_gpu import compile_on
 from vertexrt.kernels.cuda.instruction import FIRST_OP
 from vertexrt.kernels.cuda.kernel_loop import OutsideStep, outside_path
 from vertexrt.kernels.cuda.launch_limits import LIMITS
-from vertexrt.kernels.cuda.products import few_rows_products, large_product
+from vertexrt.kernels.cuda.products import few_rows_products, tiled_product
 from vertexrt.kernels.cuda.task_launches import lower_launches
 from vertexrt.lower import launches
 from vertexrt.lower.kernel import (
@@ -78,13 +78,11 @@ def backward(block: int = 0) -> LaunchPlan:
 
 def test_splits_of_many_rows_have_partial_sums() -> None:
     wide = product(64, 4096).product
-    partial = ValuePlace(Memory.TEMPORARY, 0, 4 * 64, PlaceRows.LOCAL)
-    step = large_product(wide, None, BLOCK, FLOATS, partial)
-    plan = LaunchPlan((step,), False, (Temporary(0, 0, 0),), (4 * 64, 0, 0))
+    step = tiled_product(wide, None, Temporary(0, 0, 0), BLOCK, FLOATS)
+    plan = LaunchPlan((step,), needs=astuple(step.end))
     assert verify_launches(plan, LIMITS.counters) is plan
-    bad = replace(step, partial=replace(partial, size=64))
-    with pytest.raises(PlanError, match="splits leave 64 elements a row; 256"):
-        verify_launches(replace(plan, steps=(bad,)), LIMITS.counters)
+    with pytest.raises(PlanError, match="memory within"):
+        verify_launches(replace(plan, needs=(64, 0, 0)), LIMITS.counters)
 
 
 def product(wide: int, deep: int, transposed: bool = False, number: int = 0) -> CopiedProduct:

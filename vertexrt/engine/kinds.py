@@ -6,7 +6,7 @@ to the backend, which has most of them in its cache.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -19,7 +19,7 @@ from vertexrt.engine.variant import PATH_STAGES, Kind, Ready, Variant, verified
 from vertexrt.engine.verify_tasks import verify_segments, verify_tasks
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.layers import phase_of
-from vertexrt.ir.passes.fuse import copy_operands, cut
+from vertexrt.ir.passes.fuse import TaskProgram, copy_operands, cut
 from vertexrt.ir.passes.segment import segment_tasks
 from vertexrt.ir.passes.specialise import specialise
 from vertexrt.ir.passes.stack import stack_rows
@@ -184,6 +184,8 @@ def make_ready(variant: Variant) -> Ready:
             executable = LaunchByLaunch(cast("HostExecutable", executable))
     table, sharing = variant.table, share(variant.table)
     written = [[table.numbers[u[0]] for u in tensor_uses(task) if u[3]] for task in tasks]
+    if variant.processors and variant.backend.shares_graphs:
+        _cover_states(written, tasks, [n for key, n in table.numbers.items() if key[0] == "state"])
     sizes = np.array([spec.size for spec in table], np.int64)
     programs = ProgramFacts(
         path_programs,
@@ -201,6 +203,22 @@ def make_ready(variant: Variant) -> Ready:
         int(np.max(sizes, initial=1)),
     )
     return Ready(executable, processors, shape, programs, tuple(variant.path_kinds))
+
+
+def _cover_states(
+    written: Sequence[list[int]], tasks: Sequence[TaskProgram], states: Collection[int]
+) -> None:
+    """Let the states of the functions of a path have the same rows: some are read for all of them.
+
+    Args:
+        written: the tensors that each task writes, which are added to; states: those of states.
+    """
+    for phase in {task.phase for task in tasks if task.stage == Stage.PATH}:
+        of_phase = (k for k, task in enumerate(tasks) if task.phase == phase)
+        mine = {n for k in of_phase for n in written[k]}.intersection(states)
+        for found in written:
+            if not mine.isdisjoint(found):
+                found += mine.difference(found)
 
 
 def _programs(kinds: Mapping[int, Kind], stages: Sequence[Stage]) -> Int64:

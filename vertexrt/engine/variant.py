@@ -354,7 +354,7 @@ def make_variant(
     # Processors that share graphs own units of the path, not rows.
     sums_in_tasks = not shares
     program = drop_zero_gradients(layered(program, passes, policy))
-    program = place(program, passes.eager, passes.lazy, sums_in_tasks)
+    program = place(program, passes.eager, passes.lazy, sums_in_tasks, shares)
     verified(program, "place")
     table = TensorTable()
     pulls = {

@@ -1,7 +1,7 @@
 """The records of what a GPU launches for a task program: kernels, and calls of a library.
 
-A step works on all rows of a launch. Most are one kernel; a sum over rows is two, since many blocks
-make partial sums that a second kernel adds up in order. Which of the forms of a product runs
+A step is one kernel, and works on all rows of a launch. Blocks that share a sum leave partial sums,
+and the last of them, by a counter, adds these up in order. Which of the forms of a product runs
 depends on how many rows there are:
 
     kernel of products, 1 block of 256 threads across, 1 to 16 rows:
@@ -16,7 +16,7 @@ that every number of rows has one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from vertexrt.errors import number_of
 from vertexrt.lower.kernel import (
@@ -149,12 +149,6 @@ def _blocks(count: int, threads: int) -> str:
     return f"{number_of(count, 'block')} of {threads} threads"
 
 
-def _in_two(across: int, adding: int, threads: int) -> str:
-    """Print the blocks of a kernel, and of the second one."""
-    second = f"a second adds these up, {_blocks(adding, threads)}"
-    return f"{_blocks(across, threads)} for each; {second}"
-
-
 def _at_once(width: int) -> str:
     return f", {width} at a time" if width > 1 else ""
 
@@ -253,61 +247,47 @@ class FewRowsProducts:
 
 
 @dataclass(frozen=True, slots=True)
-class LargeProduct:
-    """A kernel for one product: tiles, or where its results are short a row for each warp.
+class TiledProduct:
+    """A kernel for one product, or a gradient: tiles, or of short results a row for each warp.
 
     Attributes:
-        across, tile_rows: tiles for so many rows.
+        across: tiles for `tile_rows` rows; of a gradient all.
+        tile: elements of one.
         width: elements that are loaded at once.
-        splits: blocks that share the depth of a tile; partial: where several leave their sums,
-            which a second kernel adds up.
+        splits: blocks that share the depth of a tile; of a gradient, whose depth are rows, at most.
+        partial: where several leave their sums.
     """
 
-    product: MatrixProduct
+    product: MatrixProduct | Outer
     rows: RowRange
     across: int
     tile_rows: int
+    tile: int
     threads: int
     width: int
-    is_short: bool
-    splits: int = 1
-    partial: ValuePlace | None = None
+    splits: int
+    partial: Temporary
+    is_short: bool = False
+
+    @property
+    def end(self) -> Temporary:
+        """Return where the partial sums end."""
+        p, (rows, edges, once) = self.product, astuple(self.partial)
+        if self.splits == 1:
+            return self.partial
+        left = self.across * self.splits * self.tile
+        each = 0 if isinstance(p, Outer) else left // self.tile_rows * p.each
+        # The last tile may have fewer rows.
+        return Temporary(rows + each * (not p.edges), edges + each * p.edges, once + left)
 
     def __str__(self) -> str:
         how = f"tiles of {self.tile_rows} rows{_at_once(self.width)}"
         how = "a warp a row" if self.is_short else how
         blocks = _blocks(self.across * self.splits, self.threads)
         title = f"kernel of products, {blocks} across{self.rows}, {how}"
-        if self.partial is not None:
-            title += f", {self.splits} share the depth; a second adds up {self.partial}"
+        if self.splits > 1:
+            title += f", {self.splits} share the depth"
         return f"{title}:\n  {self.product}"
-
-
-@dataclass(frozen=True, slots=True)
-class OuterProduct:
-    """A gradient by tiles, and by splits of the rows, which a second kernel adds up.
-
-    Attributes:
-        splits: at most; few rows make fewer.
-        partial: where splits leave their sums; elements: of these.
-        across: blocks of a split; adding: blocks of the second kernel.
-        width: elements that are loaded at once.
-    """
-
-    product: Outer
-    rows: RowRange
-    splits: int
-    partial: Temporary
-    elements: int
-    across: int
-    adding: int
-    threads: int
-    width: int
-
-    def __str__(self) -> str:
-        blocks = _in_two(self.across, self.adding, self.threads)
-        title = f"kernel, an outer product in up to {self.splits} splits, {blocks}"
-        return f"{title}{_at_once(self.width)}:\n  {self.product}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,13 +314,13 @@ class LibraryProduct:
 
 @dataclass(frozen=True, slots=True)
 class RowSum:
-    """The sum of the rows of a value, in chunks that a second kernel adds up.
+    """The sum of the rows of a value, in chunks.
 
     Attributes:
         params: to whose gradients it is added.
         listed: a launch may have a list of rows.
         partial: where chunks leave their sums; elements: of these.
-        across: blocks of a chunk; adding: blocks of the second kernel.
+        across: blocks of a chunk.
     """
 
     source: ValuePlace
@@ -350,12 +330,11 @@ class RowSum:
     partial: Temporary
     elements: int
     across: int
-    adding: int
     threads: int
 
     def __str__(self) -> str:
-        blocks = _in_two(self.across, self.adding, self.threads)
-        title = f"kernel, sums chunks of {'edges' if self.edges else 'rows'}, {blocks}"
+        blocks = _blocks(self.across, self.threads)
+        title = f"kernel, sums chunks of {'edges' if self.edges else 'rows'}, {blocks} for each"
         return f"{title}:\n  {_added(self.params, self.source)}"
 
 
@@ -385,15 +364,7 @@ class LookupSum:
         return f"kernel, {blocks}{_at_once(self.width)}:\n  by pull {self.pull}: {added}"
 
 
-LaunchStep = (
-    GroupLaunch
-    | FewRowsProducts
-    | LargeProduct
-    | OuterProduct
-    | LibraryProduct
-    | RowSum
-    | LookupSum
-)
+LaunchStep = GroupLaunch | FewRowsProducts | TiledProduct | LibraryProduct | RowSum | LookupSum
 
 
 def title_of(step: LaunchStep) -> str:

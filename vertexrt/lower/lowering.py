@@ -90,6 +90,10 @@ class Memories:
         number = len(self.taken) - 1
         return ValuePlace(Memory.TEMPORARY, number, size, rows)
 
+    def reach(self, end: Temporary) -> None:
+        """Set aside what there is up to an end."""
+        self.rows, self.edges, self.once = end.rows, end.edges, end.once
+
     def scratch(self, size: int) -> ValuePlace:
         """Set aside one row that every row of the loop uses again."""
         size = max(size, 1)

@@ -54,14 +54,13 @@ from vertexrt.lower.launches import (
     FewRowsProducts,
     FinishedRows,
     GroupLaunch,
-    LargeProduct,
     LaunchPlan,
     LaunchStep,
     LibraryProduct,
     LookupSum,
-    OuterProduct,
     RowRange,
     RowSum,
+    TiledProduct,
 )
 from vertexrt.lower.threads import (
     ElementLoop,
@@ -357,7 +356,7 @@ def _products(step: LaunchStep) -> Sequence[MatrixProduct | Outer]:
     match step:
         case FewRowsProducts(parts=parts):
             return [part.of.product for part in parts]
-        case LargeProduct(product=p) | OuterProduct(product=p) | LibraryProduct(product=p):
+        case TiledProduct(product=p) | LibraryProduct(product=p):
             return [p]
     return ()
 
@@ -434,7 +433,9 @@ class _LaunchVerifier:
         for step in steps:
             self.step = step
             self._step(step)
-            if isinstance(step, (FewRowsProducts, OuterProduct, RowSum)) and step.elements:
+            if isinstance(step, TiledProduct) and step.splits > 1:
+                self._takes(step.partial, step.end)
+            if isinstance(step, (FewRowsProducts, RowSum)) and step.elements:
                 at = step.partial
                 self._takes(at, Temporary(at.rows, at.edges, at.once + step.elements))
 
@@ -469,17 +470,6 @@ class _LaunchVerifier:
                     for each in step.parts:
                         if isinstance(each.of.finished, FinishedRows):
                             self._statements(each.of.finished.statements)
-                elif isinstance(step, LargeProduct):
-                    self._splits(step)
-
-    def _splits(self, step: LargeProduct) -> None:
-        """Check that several splits of the depth have room for their sums."""
-        p, size = step.product, 0 if step.partial is None else step.partial.size
-        expected = step.splits * p.wide * p.each if step.splits > 1 else 0
-        if size != expected:
-            self._fail(f"{step.splits} splits leave {size} elements a row", f"{expected}")
-        if step.partial is not None:
-            self._writes(step.partial)
 
     def _statements(self, statements: Iterable[ElementStatement | ThreadPart]) -> None:
         for x in statements:

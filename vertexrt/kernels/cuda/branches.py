@@ -245,7 +245,7 @@ def _share_out(run: Run, table: Array, lookups: tuple[Array, ...], streams: int)
 def _pieces(effects: Any, first: int, end: int) -> Iterator[tuple[int, int]]:
     """Cut the steps of a launch: what only adds to gradients is apart from what it makes."""
     for s in range(first + 1, end):
-        if effects.only[s] != effects.only[s - 1] or (effects.only[s] and not effects.follows[s]):
+        if effects.only[s] or effects.only[s - 1]:
             yield first, s
             first = s
     if first < end:

@@ -18,463 +18,67 @@ A phase that the machine has no form for is no cell (`NoCell` says why), and run
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from vertexrt.ir.layers import OF_ALL_CHILDREN, Phase, is_within_layer
 from vertexrt.ir.ops import OPS
-from vertexrt.ir.passes.fuse import Product
-from vertexrt.ir.passes.segment import SegmentedTask, Split
+from vertexrt.ir.passes.fuse import Group, Product
+from vertexrt.ir.passes.segment import Segment, SegmentedTask, Split
 from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key, is_free
 from vertexrt.ir.program import ABOVE, OWN, PARENTS, Domain, Node, Stage
-from vertexrt.kernels.cuda.weight_layout import TILE_ROWS, Layout
-from vertexrt.kernels.cuda.weights import ResidentWeight, most_own
+from vertexrt.kernels.cuda.cell import (
+    ABOVE_IT,
+    EACH,
+    EDGES_A_ROW,
+    ITSELF,
+    Carried,
+    CellFold,
+    CellProduct,
+    CellSide,
+    CellStage,
+    Combined,
+    Degree,
+    EachEdge,
+    FixedNumber,
+    Folded,
+    FromMemory,
+    Give,
+    KindCell,
+    LeftByParents,
+    LossScale,
+    Made,
+    Make,
+    NumberFromMemory,
+    OfChild,
+    OfEdge,
+    Operand,
+    OperandPlace,
+    OverChildren,
+    OwnParameter,
+    Present,
+    RowWeight,
+    Sent,
+    SentOfEdge,
+    Statement,
+    Sum,
+    Total,
+    Vector,
+    WholeFromMemory,
+    WholeParameter,
+    own_places,
+    partial_elements,
+)
+from vertexrt.kernels.cuda.weights import ResidentWeight
 from vertexrt.kernels.layout import Binding
 from vertexrt.kernels.task_tensors import edge_key
 from vertexrt.lower.lowering import rows_of
 
-# In place of a slot: the row (or edge) itself, the parent in a layer above, each child in turn.
-ITSELF, ABOVE_IT, EACH = -1, -2, -3
 MOST_SLOTS = 8
-EDGES_A_ROW = 4  # of a level, where rows have lists of children: room is left for so many
-LEVEL_ROWS = (8, 4, 2, 1)  # most of a level: those for which there is room
 
 
 class NoCell(Exception):
     """Why a phase is no cell."""
-
-
-# Values at a unit of a row.
-
-
-@dataclass(frozen=True, slots=True)
-class FixedNumber:
-    """A number that is known."""
-
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """A value of this stage: a piece of a node."""
-
-    node: int
-    piece: int
-
-
-@dataclass(frozen=True, slots=True)
-class FromMemory:
-    """Own units of an operand that is copied ahead, by its number in the cell."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class OfEdge:
-    """Own units of an operand of each edge, by its number in the cell."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class OwnParameter:
-    """Own units of a parameter, by its number on the side."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class OfChild:
-    """A vector of a child's state place: one that was sent, or kept by its owner."""
-
-    slot: int
-    number: int
-    sent: bool
-
-
-@dataclass(frozen=True, slots=True)
-class LeftByParents:
-    """The sum of what the parents left of a field."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Total:
-    """A piece of own rows of a product, of its row `of` for this row, or of each edge."""
-
-    product: int
-    of: int
-    piece: int
-    edges: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Carried:
-    """A value of an earlier stage."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Degree:
-    """How many children there are."""
-
-
-@dataclass(frozen=True, slots=True)
-class LossScale:
-    """The factor on the loss."""
-
-
-@dataclass(frozen=True, slots=True)
-class RowWeight:
-    """How many vertices a row stands for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Present:
-    """Whether there is a child in a slot, 1 or 0."""
-
-    slot: int
-
-
-Operand = (
-    FixedNumber
-    | Made
-    | FromMemory
-    | OfEdge
-    | OwnParameter
-    | OfChild
-    | LeftByParents
-    | Total
-    | Carried
-    | Present
-    | Degree
-    | LossScale
-    | RowWeight
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Make:
-    """Make a value by a scalar expression of the op table."""
-
-    to: Made
-    expression: str
-    operands: tuple[Operand, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Sum:
-    """Add up a value of the edges, or find the largest."""
-
-    to: Made
-    value: Operand
-    largest: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Give:
-    """Say where a value goes.
-
-    Attributes:
-        what: "send" to the buffers, "hand" to the state places of all, "keep" in the own one,
-            "carry" to later stages, "store" to memory, or "leave" for the child in a slot.
-        number: of the vector among those that the stage sends, the field, or the tensor.
-        width, start: of a row in memory, and where it begins there.
-        edge: of what is left, the tensor that has it in memory.
-    """
-
-    what: str
-    value: Operand
-    number: int
-    width: int = 0
-    start: int = 0
-    slot: int = ITSELF
-    edge: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class EachEdge:
-    """What is done for each child of a row."""
-
-    statements: tuple[Make | Give | Sum, ...]
-
-
-Statement = Make | Give | EachEdge
-
-# Vectors on chip, which products read.
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A vector of the row's buffer."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class SentOfEdge:
-    """A vector of the edge's buffer."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class OverChildren:
-    """The sum of a vector of each child."""
-
-    vector: Vector
-
-
-@dataclass(frozen=True, slots=True)
-class Combined:
-    """Vectors combined, element by element, by an expression of the op table."""
-
-    expression: str
-    operands: tuple[Vector, ...]
-
-
-Vector = OfChild | Sent | SentOfEdge | FixedNumber | Combined | OverChildren
-
-
-@dataclass(frozen=True, slots=True)
-class CellProduct:
-    """A product by a weight that the processor holds.
-
-    Attributes:
-        operands: the vectors of each of its rows, for a row of the level, or an edge.
-        at: where its partial sums begin.
-        edges: its rows are edges.
-        most: for how many rows partial sums are made.
-    """
-
-    held: ResidentWeight
-    operands: tuple[tuple[Vector, ...], ...]
-    at: int
-    edges: bool
-    most: int
-
-
-@dataclass(frozen=True, slots=True)
-class CellStage:
-    """What a processor does between two exchanges.
-
-    Attributes:
-        first_buffer, to_buffers: vectors that it sends to the buffers of the level.
-        first_state, to_states: vectors that it sends to state places.
-        first_edge, to_edges: vectors of edges that it sends to their buffers.
-    """
-
-    products: tuple[CellProduct, ...]
-    statements: tuple[Statement, ...]
-    first_buffer: int = 0
-    to_buffers: int = 0
-    first_state: int = 0
-    to_states: int = 0
-    first_edge: int = 0
-    to_edges: int = 0
-
-    @property
-    def gives(self) -> Iterator[Give]:
-        """Yield what it says of values."""
-        for x in self.statements:
-            for y in x.statements if isinstance(x, EachEdge) else (x,):
-                if isinstance(y, Give):
-                    yield y
-
-    @property
-    def vectors(self) -> int:
-        """Count the vectors of a row that it sends."""
-        return self.to_buffers + self.to_states
-
-
-@dataclass(frozen=True, slots=True)
-class OperandPlace:
-    """Where an operand lies in memory: own units of rows of a tensor, or of a child's row."""
-
-    tensor: int
-    width: int
-    start: int
-    slot: int
-
-
-@dataclass(frozen=True, slots=True)
-class KindCell:
-    """What one kind of rows does on a side.
-
-    Attributes:
-        task: its number; slots: of children, 0 where rows have lists.
-        reads: operands that are copied ahead; edge_reads: those of edges.
-        carried: values from stage to stage.
-        on_chip: slots of the children whose places it reads, or fills.
-    """
-
-    task: int
-    slots: int
-    stages: tuple[CellStage, ...]
-    reads: tuple[OperandPlace, ...]
-    edge_reads: tuple[OperandPlace, ...]
-    carried: int
-    on_chip: frozenset[int]
-
-    @property
-    def chain(self) -> int:
-        """Return the one slot whose child is on chip, 0 for none or several."""
-        return min(self.on_chip) if len(self.on_chip) == 1 else 0
-
-    @property
-    def mask(self) -> int:
-        """Return the slots on chip as bits; all of a list."""
-        return -1 if self.slots == 0 else sum(1 << slot for slot in self.on_chip)
-
-
-@dataclass(frozen=True, slots=True)
-class CellSide:
-    """A side of the path that runs cells.
-
-    Attributes:
-        units: elements of a vector; processors: of a group.
-        sent, kept: tensors of the states whose vectors lie in state places, in full or own units.
-        left: tensors of what lies in edge places.
-        parameters: of whom own units are held: number, and first element.
-        rows: of a level, at most; layer: see `PARENTS`, -1 where there is one alone.
-    """
-
-    phase: Phase
-    units: int
-    processors: int
-    cells: tuple[KindCell, ...]
-    sent: tuple[int, ...]
-    kept: tuple[int, ...]
-    left: tuple[int, ...]
-    parameters: tuple[tuple[int, int], ...]
-    rows: int
-    layer: int
-
-    @property
-    def edges(self) -> int:
-        """Return the most edges of a level whose rows have lists of children."""
-        return EDGES_A_ROW * self.rows
-
-    @property
-    def above(self) -> bool:
-        """Tell whether it reads what parents in a layer above have left."""
-        return any(x.slot == ABOVE_IT for cell in self.cells for x in cell.reads)
-
-    @property
-    def scaled(self) -> bool:
-        """Tell whether it reads the factor on the loss."""
-        return any(isinstance(x, LossScale) for x in self._operands)
-
-    @property
-    def weighted(self) -> bool:
-        """Tell whether it reads how many vertices a row stands for."""
-        return any(isinstance(x, RowWeight) for x in self._operands)
-
-    @property
-    def _operands(self) -> Iterator[Operand]:
-        for stage in self.stages:
-            yield from operands_of(stage.statements)
-
-    @property
-    def back(self) -> bool:
-        """Tell whether it is backward."""
-        return self.phase.stage == Stage.PATH_BACKWARD
-
-    @property
-    def stages(self) -> Iterator[CellStage]:
-        """Yield the stages of all cells."""
-        for cell in self.cells:
-            yield from cell.stages
-
-    @property
-    def held(self) -> list[ResidentWeight]:
-        """The weights that it multiplies by."""
-        return list(dict.fromkeys(p.held for stage in self.stages for p in stage.products))
-
-    @property
-    def words(self) -> set[str]:
-        """Name what it reads and writes of what the kernel is given."""
-        tensors = {*self.sent, *self.kept, *self.left}
-        tensors |= {x.tensor for cell in self.cells for x in (*cell.reads, *cell.edge_reads)}
-        for stage in self.stages:
-            tensors |= {x.number for x in stage.gives if x.what in ("store", "store_edge")}
-            tensors |= {x.edge for x in stage.gives if x.edge >= 0}
-        params = {f"param_{number}" for number, _ in self.parameters}
-        numbers = {"scale"} if self.scaled else set()
-        numbers |= {"weight"} if self.weighted else set()
-        return {f"tensor_{t}" for t in tensors} | params | {h.word for h in self.held} | numbers
-
-    @property
-    def own(self) -> int:
-        """Return the places of a processor's part of a vector: `Units` of product.cuh."""
-        return own_places(self.units, self.processors)
-
-    @property
-    def on_chip(self) -> int:
-        """Return the places of a vector on chip."""
-        return self.own * self.processors
-
-    @property
-    def reads(self) -> int:
-        """Return the operands of a row from memory, the most of a cell; 1 at least."""
-        return max(1, *(len(cell.reads) for cell in self.cells))
-
-    @property
-    def edge_reads(self) -> int:
-        """Return the operands of an edge from memory, the most of a cell."""
-        return max(len(cell.edge_reads) for cell in self.cells)
-
-    @property
-    def staged_edges(self) -> int:
-        """Return the vectors of an edge that a stage sends, at most."""
-        return max(stage.to_edges for stage in self.stages)
-
-    @property
-    def exchanged_edges(self) -> int:
-        """Return the vectors of an edge in the buffers of a level."""
-        return max(stage.first_edge + stage.to_edges for stage in self.stages)
-
-    @property
-    def staged(self) -> int:
-        """Return the vectors of a row that a stage sends, at most."""
-        return max(stage.vectors for stage in self.stages)
-
-    @property
-    def exchanged(self) -> int:
-        """Return the vectors of a row in the buffers of a level."""
-        return max(stage.first_buffer + stage.to_buffers for stage in self.stages)
-
-    @property
-    def carried(self) -> int:
-        """Return the values of a row from stage to stage, at most."""
-        return max(cell.carried for cell in self.cells)
-
-    @property
-    def partial(self) -> int:
-        """Return the elements of partial sums."""
-        products = (p for stage in self.stages for p in stage.products)
-        return max((p.at + _partial(p.held, self.processors, p.most) for p in products), default=0)
-
-    @property
-    def state(self) -> int:
-        """Return the elements of a state place."""
-        return len(self.sent) * self.on_chip + len(self.kept) * self.own
-
-    @property
-    def room(self) -> int:
-        """Return the reals that a level sends at most, of all processors together."""
-        return (self.rows * self.staged + self.edges * self.staged_edges) * self.on_chip
-
-
-def own_places(units: int, processors: int) -> int:
-    """Return the places of a processor's part of a vector on chip, which begins on 16 bytes."""
-    return -(-most_own(units, processors) // 4) * 4
-
-
-def _partial(held: ResidentWeight, processors: int, rows: int) -> int:
-    return Layout(held.rows(processors), held.deep).partial // TILE_ROWS * rows
 
 
 def cut_side(
@@ -494,24 +98,12 @@ def cut_side(
     return _Side(phase, tasks, binding, processors, rows).cut()
 
 
-def operands_of(statements: Iterable[Statement | Sum]) -> list[Operand]:
-    """List what is loaded for some statements, and for those of their loops."""
-    found: dict[Operand, None] = {}
-    for x in statements:
-        if isinstance(x, EachEdge):
-            found |= dict.fromkeys(operands_of(x.statements))
-        else:
-            values = x.operands if isinstance(x, Make) else (x.value,)
-            found |= dict.fromkeys(y for y in values if not isinstance(y, Made | FixedNumber))
-    return list(found)
-
-
 class _Side:
     """Cuts the tasks of a side.
 
     Attributes:
         sent, kept, left: the fields of states and of edges, in the order of their vectors.
-        parameters: numbers of those that are held at own units.
+        parameters: numbers of those that are held.
     """
 
     def __init__(
@@ -528,14 +120,14 @@ class _Side:
         self.layered = bool(plan.task.program.layers)
         self.units = _units(tasks.values())
         self.back = phase.stage == Stage.PATH_BACKWARD
-        if len({t.task.program.nodes[0].function for t in tasks.values()}) > 1:
-            raise NoCell("several vertex functions")
         self.sent: list[str] = []
         self.kept: list[str] = []
         self.left: list[tuple[str, bool]] = []
         self.parameters: dict[tuple[int, int], int] = {}
         for plan in tasks.values():
             self._fields(plan)
+        # What rows of one function have lies side by side.
+        self.sent.sort(key=_function_of)
         self.kept = [name for name in self.kept if name not in self.sent]
 
     def _fields(self, plan: SegmentedTask) -> None:
@@ -544,6 +136,7 @@ class _Side:
         nodes = program.nodes
         full: set[int] = set()
         stack = [nodes[k].inputs[1] for k in plan.task.members if nodes[k].op == "matmul"]
+        stack += [nodes[k].inputs[0] for k in plan.task.members if nodes[k].op in FOLDS]
         while stack:
             k = stack.pop()
             if k not in full:
@@ -585,19 +178,23 @@ class _Cut:
 
     def __init__(self, side: _Side, number: int, plan: SegmentedTask) -> None:
         self.side, self.number, self.plan = side, number, plan
-        self.task = plan.task
+        self.task, self.segments = plan.task, [*_before_folds(plan)]
         self.program = self.task.program
         self.nodes = self.program.nodes
         self.units = side.units
         self.made_in: dict[int, int] = {}  # the stage that makes each value
         self.reads: dict[OperandPlace, int] = {}
         self.edge_reads: dict[OperandPlace, int] = {}
+        self.full_reads: dict[OperandPlace, int] = {}
         self.on_chip: set[int] = set()
+        self.over_children = False  # a vector of each child is being stated
         self.carried: dict[Made, int] = {}
         self.sent: dict[Made, int] = {}  # vectors in buffers
         self.sends: list[list[Made]] = []  # of each stage
         self.edge_sends: list[list[Made]] = []
         self.products: dict[int, int] = {}  # of the stage: the number of a product
+        # Numbers that are made of whole vectors: of a row, and of an edge.
+        self.folds: dict[int, Folded] = {}
         self.statements: list[Statement] = []
         self.known: dict[Made, Operand] = {}
         # Of each stage these three: later ones may want more of it.
@@ -605,7 +202,7 @@ class _Cut:
 
     def cut(self) -> KindCell:
         """Return the cell."""
-        segments = self.plan.segments
+        segments = self.segments
         edges = [self.nodes[k] for k in self.plan.task.members]
         every = any(x["every"] for x in edges if x.op in ("gather_parents", *SCATTERS))
         every |= any(x.op in OF_ALL_CHILDREN or x.type.domain == Domain.EDGE for x in edges)
@@ -626,18 +223,28 @@ class _Cut:
         self._find_sends()
         stages = tuple(self._stage(s) for s in range(len(segments)))
         if not self.side.back:
-            made = {x.number for stage in stages for x in stage.gives if x.what == "hand"}
-            kept = {x.number for stage in stages for x in stage.gives if x.what == "keep"}
-            if (len(made), len(kept)) != (len(self.side.sent), len(self.side.kept)):
-                raise NoCell("states that are not made on the path")
+            given = {(x.what, x.number) for stage in stages for x in stage.gives}
+            scattered = [x["field"] for x in self.nodes if x.op == "scatter"]
+            functions = {*map(_function_of, scattered)}
+            for what, names in (("hand", self.side.sent), ("keep", self.side.kept)):
+                mine = [n for n, name in enumerate(names) if _function_of(name) in functions]
+                if any((what, n) not in given for n in mine):
+                    raise NoCell("states that are not made on the path")
         slots = 0 if self.lists else self.program.arity or 0
         if slots > MOST_SLOTS:
             raise NoCell(f"{slots} children")
         found = [self._carry(s, stages[s]) for s in reversed(range(len(stages)))]
-        reads = tuple(self.reads), tuple(self.edge_reads)
+        reads = tuple(self.reads), tuple(self.edge_reads), tuple(self.full_reads)
         stages = (*found[-1:0:-1], self._with_zeros(found))
         return KindCell(
-            self.number, slots, stages, *reads, len(self.carried), frozenset(self.on_chip)
+            self.number,
+            slots,
+            stages,
+            *reads,
+            len(self.carried),
+            self._number_of_folds(False),
+            self._number_of_folds(True),
+            frozenset(self.on_chip),
         )
 
     def _with_zeros(self, found: Sequence[CellStage]) -> CellStage:
@@ -651,8 +258,10 @@ class _Cut:
         left = {(x.slot, x.number) for stage in found for x in stage.gives if x.what == "leave"}
         more: list[Give] = []
         for slot in sorted({slot for slot, number in left if number >= 0}):
+            names = {self.side.left[number][0] for at, number in left if at == slot and number >= 0}
+            functions = {*map(_function_of, names)}
             for number, (name, every) in enumerate(self.side.left):
-                if (slot, number) in left:
+                if (slot, number) in left or _function_of(name) not in functions:
                     continue
                 nodes = [x for x in self.nodes if x.op in SCATTERS and x["field"] == name]
                 mine = [x for x in nodes if x["every"] == every and x["slot"] == max(slot, 0)]
@@ -671,14 +280,17 @@ class _Cut:
 
     def _find_sends(self) -> None:
         """Find the vectors that products of later stages read in full."""
-        self.sends = [[] for _ in self.plan.segments]
-        self.edge_sends = [[] for _ in self.plan.segments]
-        for s, segment in enumerate(self.plan.segments):
+        self.sends = [[] for _ in self.segments]
+        self.edge_sends = [[] for _ in self.segments]
+        for s, segment in enumerate(self.segments):
             for step in segment.steps:
                 if isinstance(step, Product):
                     for of in self._operand_vectors(step.node):
                         for node, piece in of:
                             self._find_sent(s, node, piece)
+                for k in self._folds_of(step):
+                    for piece in range(self._pieces(self.nodes[k].inputs[0])):
+                        self._find_sent(s, self.nodes[k].inputs[0], piece)
         for of_stages in (self.sends, self.edge_sends):
             made = [x for vectors in of_stages for x in vectors]
             self.sent |= {x: n for n, x in enumerate(made)}
@@ -686,21 +298,30 @@ class _Cut:
     def _find_sent(self, s: int, k: int, piece: int) -> None:
         k, piece = self._viewed(k, piece)
         node = self.nodes[k]
+        if k in self.task.reads or node.op in FOLDS:
+            return
         if self.made_in.get(k, s) < s and not self._is_whole(k):
             of_edge = node.type.domain == Domain.EDGE
             vectors = (self.edge_sends if of_edge else self.sends)[self.made_in[k]]
             if Made(k, piece) not in vectors:
                 vectors.append(Made(k, piece))
-        elif OPS[node.op].role == "scalar" or node.op in ("segment_sum", "to_edges"):
+        elif OPS[node.op].role == "scalar" or node.op in (*SEGMENTS, "to_edges", "spread"):
             for i in node.inputs:
                 self._find_sent(s, i, piece)
+
+    def _folds_of(self, step: Group | Product) -> list[int]:
+        return [k for k in step.nodes if self.nodes[k].op in FOLDS and k not in self.task.reads]
 
     def _is_whole(self, k: int) -> bool:
         """Tell whether each processor can make a value in full from what lies on chip."""
         node = self.nodes[k]
-        if node.op in (*GATHERS, "const", "has_child", "present"):
+        if k in self.task.reads:
+            return node.type.domain != Domain.EDGE and node.type.shape != ()
+        if node.op in FOLDS:
+            return node.type.domain != Domain.EDGE
+        if node.op in (*GATHERS, "const", "param", "has_child", "present"):
             return not (self.side.back and node.op in GATHERS)
-        passes = OPS[node.op].role in ("scalar", "view") or node.op in ("segment_sum", "to_edges")
+        passes = OPS[node.op].role in ("scalar", "view") or node.op in (*SEGMENTS, "to_edges")
         return passes and all(self._is_whole(i) for i in node.inputs)
 
     def _operand_vectors(self, k: int) -> list[list[tuple[int, int]]]:
@@ -724,6 +345,10 @@ class _Cut:
         if size % self.units:
             raise NoCell(f"values of {size} elements beside vectors of {self.units}")
         return size // self.units
+
+    def _parts(self, k: int) -> int:
+        """Return how many vectors a value has; 1 for a number."""
+        return 1 if self.nodes[k].type.shape == () else self._pieces(k)
 
     def _viewed(self, k: int, piece: int) -> tuple[int, int]:
         """Return what a piece of a view is a piece of, where that has the same rows."""
@@ -751,25 +376,43 @@ class _Cut:
         if Made(k, piece) in self.sent:
             number = self.sent[Made(k, piece)]
             return SentOfEdge(number) if node.type.domain == Domain.EDGE else Sent(number)
+        if k in self.task.reads and node.type.shape == ():
+            raise NoCell("a product of numbers from memory")
+        if k in self.task.reads:
+            return WholeFromMemory(self._copied(self.full_reads, self._stored(k, piece)))
         if node.op == "const":
             return FixedNumber(float(node["value"]))
         if node.op == "gather_all" and not self.side.back:
             return OfChild(EACH, self.side.sent.index(node["field"]), True)
-        if node.op == "segment_sum":
-            return OverChildren(self._vector(node.inputs[0], piece))
+        if node.op in FOLDS:
+            return self.folds[k]
+        if node.op == "spread":
+            return self._vector(node.inputs[0], 0)
+        if node.op == "param":
+            return WholeParameter(self._parameter(node, k, piece))
+        if node.op in SEGMENTS:
+            self.over_children = True
+            vector = self._vector(node.inputs[0], piece)
+            self.over_children = False
+            return OverChildren(vector, node.op == "segment_max")
+        if node.op == "to_edges" and self.over_children:
+            return self._vector(node.inputs[0], piece)
         if node.op == "gather" and not self.side.back and is_within_layer(self.program, node):
             self.on_chip.add(node["slot"])
             return OfChild(node["slot"], self.side.sent.index(node["field"]), True)
         expression = OPS[node.op].scalar
-        if expression is None or OPS[node.op].draws or k in self.task.reads:
+        if expression is None or OPS[node.op].draws:
             raise NoCell(f"a product of {node.op}, which is not on chip")
-        return Combined(expression, tuple(self._vector(i, piece) for i in node.inputs))
+        numbers = [0 if self.nodes[i].type.shape == () else piece for i in node.inputs]
+        vectors = (self._vector(i, n) for i, n in zip(node.inputs, numbers, strict=True))
+        return Combined(expression, tuple(vectors))
 
     # Stages.
 
     def _stage(self, s: int) -> CellStage:
         self.statements, self.known, self.products = [], {}, {}
-        segment = self.plan.segments[s]
+        segment = self.segments[s]
+        folds = tuple(self._fold(s, k) for step in segment.steps for k in self._folds_of(step))
         products: list[CellProduct] = []
         at = 0
         for step in segment.steps:
@@ -781,7 +424,7 @@ class _Cut:
                 edges, times = rows_of(self.nodes[step.node].type)
                 most = EDGES_A_ROW * self.side.rows if edges else self.side.rows * times
                 products.append(CellProduct(held, operands, at, edges, most))
-                at += _partial(held, self.side.processors, products[-1].most)
+                at += partial_elements(held, self.side.processors, products[-1].most)
         self._each_edge(s)
         first, sends = self._first_of(s), self.sends[s]
         for n, made in enumerate(sends):
@@ -792,12 +435,15 @@ class _Cut:
                 continue
             if self.made_in.get(k, s) == s or OPS[self.nodes[k].op].role == "effect":
                 states += self._give(s, k)
+        if s == len(self.segments) - 1 and not self.side.back:
+            states += self._pass_on()
         states.sort()
         if states and states != [*range(states[0], states[0] + len(states))]:
             raise NoCell("states that are sent in another order")
         self.contexts.append((self.statements, self.known, self.products))
         return CellStage(
             tuple(products),
+            folds,
             tuple(self.statements),
             first,
             len(sends),
@@ -819,7 +465,7 @@ class _Cut:
     def _each_edge(self, s: int) -> None:
         """State what is done for edges, in as few loops as sums over them allow."""
         roots: dict[int, list[int]] = {}
-        for k in dict.fromkeys(k for step in self.plan.segments[s].steps for k in step.nodes):
+        for k in dict.fromkeys(k for step in self.segments[s].steps for k in step.nodes):
             made = self.made_in.get(k) == s
             sums = made and self.nodes[k].op in SEGMENTS
             effect = OPS[self.nodes[k].op].role == "effect"
@@ -833,9 +479,9 @@ class _Cut:
             for k in roots[loop]:
                 node = self.nodes[k]
                 if node.op in SEGMENTS:
-                    if node.op == "segment_sum" and self._is_whole(k) and not self._is_read(s, k):
+                    if self._is_whole(k) and not self._is_read(s, k):
                         continue
-                    for piece in range(self._pieces(k)):
+                    for piece in range(self._parts(k)):
                         x = self._edge_at(s, node.inputs[0], piece)
                         sums_made.append(Made(k, piece))
                         self.each.append(Sum(Made(k, piece), x, node.op == "segment_max"))
@@ -849,9 +495,22 @@ class _Cut:
         """Tell whether a value is read other than as the operand of a product."""
         if k in self.task.homes:
             return True
-        members = (i for step in self.plan.segments[s].steps for i in step.nodes)
+        members = (i for step in self.segments[s].steps for i in step.nodes)
         readers = [i for i in members if k in self.nodes[i].inputs]
         return any(self.nodes[i].op != "matmul" for i in readers)
+
+    def _fold(self, s: int, k: int) -> CellFold:
+        """Return how a number is made of a vector."""
+        node = self.nodes[k]
+        (x,) = node.inputs
+        vectors = tuple(self._vector(x, piece) for piece in range(self._pieces(x)))
+        mine = {to for i, to in self.folds.items() if self.made_in[i] == s}
+        edges = node.type.domain == Domain.EDGE
+        self.folds[k] = Folded(self._number_of_folds(edges), edges)
+        return CellFold(node.op, vectors, self.folds[k], not mine.isdisjoint(_leaves(vectors)))
+
+    def _number_of_folds(self, edges: bool) -> int:
+        return sum(x.edges == edges for x in self.folds.values())
 
     def _loop_of(self, s: int, k: int) -> int:
         """Return in which loop over the edges a value is made: after the sums that it needs."""
@@ -882,7 +541,7 @@ class _Cut:
             given.append((node.inputs[0], TENSOR_OF_EFFECT[node.op](node)))
         for value, key in given:
             size = max(self.nodes[value].type.size, 1)
-            for piece in range(self._pieces(value)):
+            for piece in range(self._parts(value)):
                 x = self._edge_at(s, value, piece)
                 self.each.append(Give("store_edge", x, tensors[key], size, piece * self.units))
         for n, made in enumerate(self.edge_sends[s]):
@@ -905,15 +564,20 @@ class _Cut:
         tensors = self.side.binding.tensors
         if k in self.task.reads:
             read, kind = self.task.reads[k], node.type
-            if kind.shape == () or kind.dtype != "float":
+            if kind.dtype != "float" or (kind.shape == () and read.width != 1):
                 raise NoCell("numbers of edges from memory")
             start = read.start + piece * self.units
-            return self._read_of_edge(OperandPlace(tensors[read.key], read.width, start, ITSELF))
+            of_edge = self._read_of_edge(OperandPlace(tensors[read.key], read.width, start, ITSELF))
+            return of_edge if kind.shape != () else NumberFromMemory(of_edge.number, True)
+        if node.op in FOLDS:
+            return self.folds[k]
         match node.op:
             case "const":
                 return FixedNumber(float(node["value"]))
             case "has_child":
                 return Present(EACH)
+            case "spread":
+                return self._edge_at(s, node.inputs[0], 0)
             case "gather_all":
                 name = node["field"]
                 if self.side.back or not is_within_layer(self.program, node):
@@ -939,7 +603,7 @@ class _Cut:
         return Made(k, piece)
 
     def _read_of_edge(self, place: OperandPlace) -> OfEdge:
-        return OfEdge(self.edge_reads.setdefault(place, len(self.edge_reads)))
+        return OfEdge(self._copied(self.edge_reads, place))
 
     def _first_of(self, s: int) -> int:
         return sum(len(vectors) for vectors in self.sends[:s])
@@ -957,7 +621,7 @@ class _Cut:
         for value, key in given:
             tensor = self.side.binding.tensors[key]
             size = max(self.nodes[value].type.size, 1)
-            for piece in range(self._pieces(value)):
+            for piece in range(self._pieces(value) if key[0] == "state" else self._parts(value)):
                 x = self._at(s, value, piece)
                 self.statements.append(Give("store", x, tensor, size, piece * self.units))
                 if key[0] != "state" or self.side.back:
@@ -968,6 +632,26 @@ class _Cut:
                     states.append(number)
                 elif key[1] in self.side.kept:
                     self.statements.append(Give("keep", x, self.side.kept.index(str(key[1]))))
+        return states
+
+    def _pass_on(self) -> list[int]:
+        """Give states that were made before the path; return which are sent."""
+        states: list[int] = []
+        for node in self.nodes:
+            if node.op != "scatter" or node.stage != Stage.EAGER:
+                continue
+            name, sent, kept = node["field"], self.side.sent, self.side.kept
+            if name not in (*sent, *kept):
+                continue
+            if self.nodes[node.inputs[0]].type.size != self.units:
+                raise NoCell("states that are no vectors")
+            tensor = self.side.binding.tensors["state", name]
+            x = self._read(OperandPlace(tensor, self.units, 0, ITSELF))
+            if name in sent:
+                states.append(sent.index(name))
+                self.statements.append(Give("hand", x, states[-1]))
+            else:
+                self.statements.append(Give("keep", x, kept.index(name)))
         return states
 
     def _leave(self, s: int, node: Node) -> None:
@@ -1002,7 +686,9 @@ class _Cut:
         k, piece = self._viewed(k, piece)
         node, made = self.nodes[k], Made(k, piece)
         if made not in self.known:
-            if not is_free(node) and k not in self.task.reads and self.made_in.get(k, s) < s:
+            if node.op in FOLDS and k in self.folds:
+                self.known[made] = self.folds[k]
+            elif not is_free(node) and k not in self.task.reads and self.made_in.get(k, s) < s:
                 self.known[made] = Carried(self.carried.setdefault(made, len(self.carried)))
             else:
                 self.known[made] = self._new(s, k, node, piece)
@@ -1010,7 +696,8 @@ class _Cut:
 
     def _new(self, s: int, k: int, node: Node, piece: int) -> Operand:
         if k in self.task.reads:
-            return self._stored(k, piece)
+            read = self._read(self._stored(k, piece))
+            return read if node.type.shape != () else NumberFromMemory(read.number)
         if node.type.domain == Domain.EDGE:
             raise NoCell("values of edges")
         match node.op:
@@ -1025,10 +712,7 @@ class _Cut:
             case "present":
                 return Present(node["slot"])
             case "param":
-                number = self.side.binding.params[node["name"]]
-                key = number, piece * self.units
-                self._pieces(k)
-                return OwnParameter(self.side.parameters.setdefault(key, len(self.side.parameters)))
+                return OwnParameter(self._parameter(node, k, piece))
             case "gather":
                 return self._gathered(node, piece)
             case "gather_parents":
@@ -1049,6 +733,11 @@ class _Cut:
         )
         self.statements.append(Make(Made(k, piece), expression, operands))
         return Made(k, piece)
+
+    def _parameter(self, node: Node, k: int, piece: int) -> int:
+        key = self.side.binding.params[node["name"]], piece * self.units
+        self._pieces(k)
+        return self.side.parameters.setdefault(key, len(self.side.parameters))
 
     def _from_parents(self, k: int, node: Node, piece: int) -> Operand:
         """Return what the parents left: those of the layer in places, the others in memory."""
@@ -1085,15 +774,20 @@ class _Cut:
             return OfChild(slot, self.side.sent.index(name), True)
         return OfChild(slot, self.side.kept.index(name), False)
 
-    def _stored(self, k: int, piece: int) -> Operand:
+    def _stored(self, k: int, piece: int) -> OperandPlace:
         read, kind = self.task.reads[k], self.nodes[k].type
-        if kind.domain == Domain.EDGE or kind.shape == () or kind.dtype != "float":
-            raise NoCell("numbers or values of edges from memory")
+        if kind.domain == Domain.EDGE or kind.dtype != "float":
+            raise NoCell("values of edges from memory")
+        if kind.shape == () and read.width != 1:
+            raise NoCell("numbers that are parts of vectors")
         tensor = self.side.binding.tensors[read.key]
-        return self._read(OperandPlace(tensor, read.width, read.start + piece * self.units, ITSELF))
+        return OperandPlace(tensor, read.width, read.start + piece * self.units, ITSELF)
 
     def _read(self, place: OperandPlace) -> FromMemory:
-        return FromMemory(self.reads.setdefault(place, len(self.reads)))
+        return FromMemory(self._copied(self.reads, place))
+
+    def _copied(self, of: dict[OperandPlace, int], place: OperandPlace) -> int:
+        return of.setdefault(place, len(of))
 
     def _carry(self, s: int, stage: CellStage) -> CellStage:
         """Add to a stage what later ones want of it."""
@@ -1119,8 +813,60 @@ def _units(tasks: Iterable[SegmentedTask]) -> int:
 
 
 GATHERS, SCATTERS = ("gather", "gather_all"), ("scatter_child", "scatter_children")
+FOLDS = ("reduce_sum", "reduce_max", "logsumexp")
 SEGMENTS = ("segment_sum", "segment_max")
 OF_SLOTS = ("gather", "present", "scatter_child")
+
+
+def _before_folds(plan: SegmentedTask) -> Iterator[Segment]:
+    """Yield the segments of a task, cut before each number that is made of a vector.
+
+    But where the vector is simple arithmetic of what has been sent, and of such numbers, every
+    processor makes it in full. A product is cut off what is made of numbers of edges.
+    """
+    nodes, task = plan.task.program.nodes, plan.task
+    whole = ("const", "param", *GATHERS) if task.stage == Stage.PATH else ("const", "param")
+    made: set[int] = set()  # in segments before
+    for segment in plan.segments:
+        simple: set[int] = set()  # what every processor has in full, or can make so
+        of_edges: set[int] = set()  # what is made of numbers of edges, in loops over them
+        after: dict[int, int] = {}
+        for k in segment.members:
+            node = nodes[k]
+            folds, inputs = node.op in FOLDS, {i for i in node.inputs if i not in made}
+            passes = OPS[node.op].role in ("scalar", "view") and inputs <= simple
+            if k in made or node.op in whole or folds or passes:
+                simple.add(k)
+            before = (after.get(i, 0) for i in node.inputs if i not in task.reads)
+            if (folds and node.type.domain == Domain.EDGE) or not inputs.isdisjoint(of_edges):
+                of_edges.add(k)
+            cut = folds and not inputs <= simple
+            cut |= node.op == "matmul" and not inputs.isdisjoint(of_edges)
+            after[k] = max(before, default=0) + int(cut)
+        for n in range(max(after.values(), default=0) + 1):
+            steps: list[Group | Product] = []
+            for step in segment.steps:
+                chosen = tuple(k for k in step.nodes if is_free(nodes[k]) or after[k] == n)
+                if isinstance(step, Group):
+                    if not all(is_free(nodes[k]) for k in chosen):
+                        steps.append(replace(step, nodes=chosen))
+                elif chosen:
+                    steps.append(step)
+            yield replace(segment, steps=tuple(steps))
+        made.update(k for k in segment.members if not is_free(nodes[k]))
+
+
+def _leaves(vectors: Iterable[Vector]) -> Iterator[Vector]:
+    for x in vectors:
+        if isinstance(x, Combined):
+            yield from _leaves(x.operands)
+        else:
+            yield x
+
+
+def _function_of(field: str) -> str:
+    """Return by which functions a field is scattered, as it is named: `function.field`."""
+    return field.rpartition(".")[0]
 
 
 def _is_product(node: Node) -> bool:

@@ -1,13 +1,14 @@
 """Write the scripts of cells: array code, for every minibatch.
 
-A group follows one script on each side of the path (`cell.cuh` has its words). Its levels are the
-launches of the side, a few rows of the group at a time. This module says which rows lie in which
-place on chip, when states are taken from memory, and which levels are repeated.
+A group follows one script on each side of the path (`cell.cuh` has its words). The rows of a group
+are put in levels, children first; a backward side runs them turned round. Sides whose rows are the
+same share the levels. Then scripts are written level by level: which rows lie in which place on
+chip, when states are taken from memory, and which levels are repeated.
 
-A place is used again when the last reader of its row is over: for what the group sends itself at
-once, for what others send after the next meeting, since only then all have read it. Where there is
-no place left, a row is not sent, or the place of a row is taken away: all that lies on chip is in
-memory too, and is taken from there when it is wanted.
+A place is used again when the last reader of its row is over: for what a processor copies there
+itself at once, for what others send after the next meeting, since only then all have read it.
+Where there is no place left, a row is not sent, or the place of a row is taken away: all that lies
+on chip is in memory too, and is taken from there when it is wanted.
 """
 
 from __future__ import annotations
@@ -22,15 +23,18 @@ from vertexrt.script.groups import Groups, bounds_of
 Array = np.ndarray[Any, Any]
 
 END, LEVEL, TAKE, LEAVE, MEET, NEXT = range(6)  # `CellOp` of cell.cuh
-MOST_ROWS, PIECE, AHEAD = 8, 1024, 3
+PIECE, AHEAD = 1024, 3
 EDGES_A_ROW = 4  # of a level whose rows have lists of children
 ALL = 1 << 62
 MOST_PARENTS = 127  # of a row
-MOST_PAIRS = 512  # of edges to parents, after which a level takes no more rows
+MOST_PAIRS = 512  # of edges to the parents of a level's rows
 NONE = -1
-FREE, PENDING, USED = range(3)  # places: `PENDING` ones may still be read by other processors
 # Columns of what is known of a side.
 IS_CELL, BACK, STATE_PLACES, EDGE_PLACES, ROWS, LAYER, READS_ABOVE = range(7)
+OFF_CHIP, MADE, STORED = range(3)  # the child of an edge: without a place, of this side, in memory
+PROGRAM, FIRST, COUNT = range(3)  # columns of levels
+AT, BEGIN, PIECE_AT, LINK, LENGTH = range(5)  # of `_Out.state`
+FREE, PENDING, LOST = range(3)  # of `_Chip.counts`
 
 
 class CellFacts(NamedTuple):
@@ -66,42 +70,33 @@ class CellBatch(NamedTuple):
     above_edge: Array
 
 
-class _Levels(NamedTuple):
-    """The levels of a group on a side.
+class _Plan(NamedTuple):
+    """The rows of a side, and the levels that they are put in.
 
     Attributes:
-        program, first, rows: of each its program, where its rows begin among `listed`, and how
-            many there are.
-        chip: of each, the slots of children that have places.
-        listed: [rows] of all levels.
-        above: [1] the first edge whose parent is of a layer above.
+        program: [rows] of each, NONE for those of other sides.
+        uses: [rows] how often levels that are still to be written read each; of rows in memory,
+            only levels whose children have places count.
+        waits: [rows] for how many rows each waits, before it may be in a level.
+        rank: [rows] which ones come first where no level is full: the highest.
+        kind: [edges] OFF_CHIP, MADE or STORED.
+        start: [vertices] rows that wait for none from the start, by their vertex; NONE for others.
+        queue: [rows + 1] in the order of levels; behind these, rows that wait for none.
+        levels: [*, 3] of each its program, where its rows begin in `queue`, and their number.
+        ptr: [groups + 1] where the levels of each group begin.
+        turned: [programs] the program of another side whose rows are the same.
     """
 
     program: Array
-    first: Array
-    rows: Array
-    chip: Array
-    listed: Array
-    above: Array
-
-
-class _Waiting(NamedTuple):
-    """Rows of a group that wait for others, while levels are arranged.
-
-    Attributes:
-        program: [rows] of each, NONE for those of no level.
-        waits: [rows] for how many others each waits.
-        graph: [rows] of each.
-        queue: [rows] those that wait for none, in order; NONE for those that have been taken.
-        rows, live: [graphs] rows that have not run, and the places that rows may have at once.
-    """
-
-    program: Array
+    uses: Array
     waits: Array
-    graph: Array
+    rank: Array
+    kind: Array
+    start: Array
     queue: Array
-    rows: Array
-    live: Array
+    levels: Array
+    ptr: Array
+    turned: Array
 
 
 class _Chip(NamedTuple):
@@ -109,21 +104,21 @@ class _Chip(NamedTuple):
 
     Attributes:
         place: [rows, or edges] of each its place, NONE for none.
-        holder: [places] whose it is, NONE for nobody's.
-        flag: [places] FREE, PENDING or USED.
-        free: a stack of places, of which some may not be free any more; pending: a stack.
-        counts: [3] of the stacks, with places that are free or pending in between.
-        was: [rows, or edges] the place that a child of the row (or the parent's edge) had, NONE
-            for none: in chains places take turns.
+        holder: [places] whose each was last.
+        free, pending: stacks of places; others may still read the pending ones.
+        counts: [3] FREE and PENDING: of the stacks; LOST: above 0 when a row has lost its place, or
+            was not given one.
+        order: the rows of a level, those that are sent first.
+        wanted: rows, or edges, that are to be taken from memory.
     """
 
     place: Array
     holder: Array
-    flag: Array
     free: Array
     pending: Array
     counts: Array
-    was: Array
+    order: Array
+    wanted: Array
 
 
 class _Out(NamedTuple):
@@ -131,14 +126,23 @@ class _Out(NamedTuple):
 
     Attributes:
         words: int32 [*, 4]; flat: the same, int32 [*].
-        state: [7] words so far; where the script begins, where its piece does, and where the word
-            is that says how long the piece is, NONE for the first one; how long that one is; where
-            the last states are taken, and where that ends.
+        state: [5] AT: words so far; BEGIN, PIECE_AT: where the script and its piece begin; LINK:
+            the word that says how long the piece is, NONE for the first; LENGTH: of the first.
     """
 
     words: Array
     flat: Array
     state: Array
+
+
+class _Work(NamedTuple):
+    """All that is read and written while scripts are."""
+
+    facts: CellFacts
+    batch: CellBatch
+    plan: _Plan
+    chip: _Chip
+    out: _Out
 
 
 @compiled
@@ -148,296 +152,116 @@ def write_cells(facts: CellFacts, batch: CellBatch, groups: Groups) -> tuple[Arr
     Returns: int32 [*, 4] words; int32 [sides, groups, 2] where each script begins, and how many
         words its first piece has; whether the batch fits cells: else nothing is written.
     """
-    table, edge_ptr, parent_ptr = batch.table, batch.edge_ptr, batch.parent_ptr
-    launches, sides, number = len(table), len(facts.sides), groups.number
-    first = np.empty((launches, number + 1), np.int64)
-    bounds = bounds_of(groups.graph_ptr, number)
-    words, levels, most, fits = 8, 1, 1, True
-    for t in range(launches):
-        if facts.side_of[table[t, 0]] < 0:
-            continue
-        rows, row = table[t, 1], table[t, 2]
-        end, slots = row + rows, facts.slots_of[table[t, 0]]
-        parents = parent_ptr[end] - parent_ptr[row]
-        side = facts.side_of[table[t, 0]]
-        above, edges = _above(facts, batch, side), EDGES_A_ROW * facts.sides[side, ROWS]
-        for r in range(row, end):
-            children = edge_ptr[r + 1] - edge_ptr[r]
-            own = _end_of_parents(batch, r, above) - parent_ptr[r]
-            fits = fits and own <= MOST_PARENTS
-            if facts.sides[side, READS_ABOVE] > 0:
-                fits = fits and parent_ptr[r + 1] - parent_ptr[r] - own <= 1
-            fits = fits and (slots > 0 or children <= edges)
-            words += 10 + 2 * max(slots, children)
-        words += 2 * parents
-        for g in range(number):
-            first[t, g] = row
-            while row < end and groups.order[row] < bounds[g + 1]:
-                row += 1
-        levels += rows
-        first[t, number] = end
-    for s in range(sides):
-        most = max(most, facts.sides[s, STATE_PLACES], facts.sides[s, EDGE_PLACES])
-    words += 4 * sides * number + 4 * levels
-    if not fits:
-        return np.zeros((1, 4), np.int32), np.zeros((sides, number, 2), np.int32), False
-    out = np.zeros((words, 4), np.int32)
-    written = _Out(out, out.reshape(-1), np.zeros(7, np.int64))
+    sides, number = len(facts.sides), groups.number
     sections = np.zeros((sides, number, 2), np.int32)
-    rows = len(edge_ptr) - 1
-    uses, made = np.zeros(rows, np.int64), np.full(rows, NONE, np.int64)
-    chip = _Chip(
-        np.full(max(rows, len(batch.child_row)), NONE, np.int64),
-        np.full(most, NONE, np.int64),
-        np.zeros(most, np.int64),
-        np.zeros(most + 2 * rows + 2 * len(batch.child_row), np.int64),
-        np.zeros(most, np.int64),
-        np.zeros(3, np.int64),
-        np.full(max(rows, len(batch.child_row)), NONE, np.int64),
-    )
-    mine = _Levels(
-        np.empty(levels, np.int64),
-        np.empty(levels, np.int64),
-        np.empty(levels, np.int64),
-        np.empty(levels, np.int64),
-        np.empty(levels, np.int64),
-        np.zeros(1, np.int64),
-    )
-    graphs = len(groups.graph_ptr) - 1
-    waiting = _Waiting(
-        np.full(rows, NONE, np.int64),
-        np.zeros(rows, np.int64),
-        np.zeros(rows, np.int64),
-        np.zeros(rows, np.int64),
-        np.zeros(graphs, np.int64),
-        np.zeros(graphs, np.int64),
-    )
+    words, places, most, slots, fits = 8 + 4 * sides * number, 1, 1, EDGES_A_ROW, True
+    for t in range(len(batch.table)):
+        if facts.side_of[batch.table[t, 0]] >= 0:
+            more, fit = _measure(facts, batch, t)
+            words += more
+            fits = fits and fit
+            slots = max(slots, facts.slots_of[batch.table[t, 0]])
+    if not fits:
+        return np.zeros((1, 4), np.int32), sections, False
     for s in range(sides):
+        places = max(places, facts.sides[s, STATE_PLACES], facts.sides[s, EDGE_PLACES])
+        most = max(most, facts.sides[s, ROWS])
+    rows, edges = len(batch.edge_ptr) - 1, len(batch.child_row)
+    plan = _Plan(
+        np.empty(rows, np.int32),
+        np.empty(rows, np.int32),
+        np.empty(rows, np.int32),
+        np.zeros(rows, np.int32),
+        np.empty(edges, np.int8),
+        np.empty(groups.graph_ptr[-1], np.int32),
+        np.empty(rows + 1, np.int32),
+        np.empty((rows, 3), np.int32),
+        np.zeros(number + 1, np.int64),
+        np.empty(len(facts.side_of), np.int64),
+    )
+    chip = _Chip(
+        np.full(max(rows, edges), NONE, np.int32),
+        np.full(places, NONE, np.int32),
+        np.empty(places + 1, np.int32),
+        np.empty(places, np.int32),
+        np.zeros(3, np.int64),
+        np.empty(most, np.int64),
+        np.empty(max((AHEAD + 1) * most * slots, MOST_PAIRS + MOST_PARENTS) + 1, np.int64),
+    )
+    made = np.empty((words, 4), np.int32)
+    out = _Out(made, made.reshape(-1), np.zeros(5, np.int64))
+    work = _Work(facts, batch, plan, chip, out)
+    bounds = bounds_of(groups.graph_ptr, number)
+    done = np.zeros(sides, np.bool_)
+    for s in range(sides):
+        if facts.sides[s, IS_CELL] == 0 or done[s]:
+            continue
+        down, tail = _find_starts(work, groups.order, s), 0
+        for g in range(number):
+            tail = _arrange(work, s, g, bounds, tail, down)
+        for other in range(s, sides):
+            if done[other] or not _shares(work, s, other):
+                continue
+            done[other] = True
+            for g in range(number):
+                out.state[BEGIN] = out.state[AT]
+                out.state[PIECE_AT] = out.state[AT]
+                out.state[LINK] = NONE
+                if facts.sides[other, BACK] > 0:
+                    _write_back(work, other, g, not down)
+                else:
+                    _write_forward(work, other, g, down)
+                at = _room_for(out, 1)
+                _word(out, at, END, 0, 0, 0)
+                out.state[AT] = at + 1
+                _end_piece(out, at + 1)
+                sections[other, g, 0] = out.state[BEGIN]
+                sections[other, g, 1] = out.state[LENGTH]
+    return made[: out.state[AT]], sections, True
+
+
+def _measure(facts: CellFacts, batch: CellBatch, launch: int) -> tuple[int, bool]:
+    """Return how many words the rows of a launch take at most, and whether these fit words."""
+    p, rows, row = batch.table[launch, 0], batch.table[launch, 1], batch.table[launch, 2]
+    edge_ptr, parent_ptr, slots = batch.edge_ptr, batch.parent_ptr, facts.slots_of[p]
+    side, fits = facts.side_of[p], True
+    above = _above(facts, batch, side)
+    most_pairs, _ = _limits(facts)
+    for r in range(row, row + rows):
+        parents = parent_ptr[r + 1] - parent_ptr[r]
+        if parents > 1:
+            own = _end_of_parents(batch, r, above) - parent_ptr[r]
+            others = parents - own if facts.sides[side, READS_ABOVE] > 0 else 0
+            fits = fits and own <= min(MOST_PARENTS, most_pairs) and others <= 1
+        if slots == 0:
+            most = EDGES_A_ROW * facts.sides[side, ROWS]
+            fits = fits and edge_ptr[r + 1] - edge_ptr[r] <= most
+    children = max(slots * rows, edge_ptr[row + rows] - edge_ptr[row])
+    words = 12 * rows + 2 * (children + parent_ptr[row + rows] - parent_ptr[row])
+    return int(words), fits
+
+
+def _limits(facts: CellFacts) -> tuple[int, int]:
+    """Return what places there are for.
+
+    Returns: edges to parents of a level, all of which have places; rows that wait for others, of
+        which the newest are first where there are more.
+    """
+    pairs, room = MOST_PAIRS, ALL
+    for s in range(len(facts.sides)):
         if facts.sides[s, IS_CELL] == 0:
             continue
-        back = facts.sides[s, BACK] > 0
-        mine.above[0] = _above(facts, batch, s)
-        for g in range(number):
-            count = _arrange(facts, batch, groups, s, g, first, waiting, mine)
-            for k in range(count):
-                for n in range(mine.first[k], mine.first[k] + mine.rows[k]):
-                    r = mine.listed[n]
-                    made[r] = k
-                    for e in range(edge_ptr[r], edge_ptr[r + 1]):
-                        child = batch.child_row[e]
-                        if child >= 0 and _has_place(mine.chip[k], e - edge_ptr[r]):
-                            uses[child] += 1
-            places = facts.sides[s, EDGE_PLACES] if back else facts.sides[s, STATE_PLACES]
-            for k in range(most):  # of the group before, which has rows of its own
-                if chip.holder[k] != NONE:
-                    chip.place[chip.holder[k]] = NONE
-            chip.holder[:] = NONE
-            chip.flag[:] = FREE
-            chip.counts[:] = 0
-            for k in range(places - 1, 0, -1):
-                chip.free[chip.counts[0]] = k
-                chip.counts[0] += 1
-            chip.counts[1] = max(places - 1, 0)
-            written.state[1] = written.state[0]
-            written.state[2] = written.state[0]
-            written.state[3] = NONE
-            if back:
-                _write_back(facts, batch, mine, count, chip, made, written)
-            else:
-                _write_forward(facts, batch, mine, count, chip, made, uses, written)
-            at = _take_words(written, 1)
-            written.words[at, 0] = END
-            sections[s, g, 0] = written.state[1]
-            _end_piece(written, written.state[0])
-            sections[s, g, 1] = written.state[4]
-            for k in range(count):
-                for n in range(mine.first[k], mine.first[k] + mine.rows[k]):
-                    r = mine.listed[n]
-                    made[r] = NONE
-                    if not back:
-                        chip.was[r] = NONE
-                    for e in range(edge_ptr[r], edge_ptr[r + 1]):
-                        if back:
-                            chip.was[e] = NONE
-                        if batch.child_row[e] >= 0:
-                            uses[batch.child_row[e]] = 0
-    return out[: written.state[0]], sections, True
-
-
-# Levels of a group.
-
-
-def _arrange(
-    facts: CellFacts,
-    batch: CellBatch,
-    groups: Groups,
-    side: int,
-    group: int,
-    first: Array,
-    w: _Waiting,
-    levels: _Levels,
-) -> int:
-    """Put the rows of a group in levels; return how many levels there are.
-
-    A level takes rows that wait for none, the first ones of one program. Graphs begin when there
-    are few of these and places for more, so that levels are full and rows keep their places.
-
-    Args:
-        first: [launches, groups + 1] where the rows of each group begin.
-    """
-    back, most = facts.sides[side, BACK] > 0, facts.sides[side, ROWS]
-    edge_ptr, child_row = batch.edge_ptr, batch.child_row
-    total, slots = 0, 1
-    for t in range(len(batch.table)):
-        p = batch.table[t, 0]
-        if facts.side_of[p] != side:
-            continue
-        slots = max(slots, facts.slots_of[p])
-        for r in range(first[t, group], first[t, group + 1]):
-            w.program[r] = p
-            w.waits[r] = 0
-            levels.listed[total] = r
-            total += 1
-    ptr = groups.graph_ptr
-    begin, end = len(ptr) - 1, 0
-    for k in range(total):
-        r = levels.listed[k]
-        low, high = 0, len(ptr) - 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            if ptr[middle] <= groups.order[r]:
-                low = middle
-            else:
-                high = middle
-        w.graph[r] = low
-        begin, end = min(begin, low), max(end, low + 1)
-    for graph in range(begin, end):
-        w.rows[graph] = 0
-        w.live[graph] = 0
-    for k in range(total):  # how many wait for each, and each for how many
-        r = levels.listed[k]
-        w.rows[w.graph[r]] += 1
-        below = 0
-        for e in range(edge_ptr[r], edge_ptr[r + 1]):
-            child = child_row[e]
-            if child < 0 or not _has_place(facts.chip_of[w.program[r]], e - edge_ptr[r]):
-                continue
-            if w.program[child] != NONE:
-                below += 1
-                if back:
-                    w.waits[child] += 1
-        if not back:
-            w.waits[r] = below
-        if below == 0:  # about as many rows are live at once as have nothing below them
-            w.live[w.graph[r]] += 1
-    places = facts.sides[side, EDGE_PLACES] if back else facts.sides[side, STATE_PLACES]
-    room = places - 1 - most * slots * (1 if back else AHEAD + 1)
-    roots = np.empty(total, np.int64)  # that wait for none from the start, by graph
-    root_ptr = np.zeros(max(end - begin, 0) + 2, np.int64)
-    for k in range(total):
-        r = levels.listed[k]
-        if w.waits[r] == 0:
-            root_ptr[w.graph[r] - begin + 2] += 1
-    for n in range(2, len(root_ptr)):
-        root_ptr[n] += root_ptr[n - 1]
-    for k in range(total):
-        r = levels.listed[k]
-        if w.waits[r] == 0:
-            at = w.graph[r] - begin + 1
-            roots[root_ptr[at]] = r
-            root_ptr[at] += 1
-    head, tail, ready, live, done, count, graph = 0, 0, 0, 0, 0, 0, begin
-    while done < total:
-        while graph < end and (live == 0 or (ready < most and live + w.live[graph] <= room)):
-            for n in range(root_ptr[graph - begin], root_ptr[graph - begin + 1]):
-                w.queue[tail] = roots[n]
-                tail += 1
-                ready += 1
-            live += w.live[graph]
-            graph += 1
-        while w.queue[head] == NONE:
-            head += 1
-        p = w.program[w.queue[head]]
-        listed, edges, pairs, n, at = facts.slots_of[p] == 0, 0, 0, 0, head
-        until = tail
-        levels.program[count], levels.first[count], levels.chip[count] = p, done, facts.chip_of[p]
-        while at < until and n < most and pairs < MOST_PAIRS:
-            r = w.queue[at]
-            at += 1
-            if r == NONE or w.program[r] != p:
-                continue
-            edges += edge_ptr[r + 1] - edge_ptr[r]
-            if listed and n > 0 and edges > EDGES_A_ROW * most:
-                break
-            pairs += batch.parent_ptr[r + 1] - batch.parent_ptr[r]
-            levels.listed[done + n] = r
-            w.queue[at - 1] = NONE
-            n += 1
-        levels.rows[count] = n
-        for k in range(done, done + n):
-            r = levels.listed[k]
-            w.rows[w.graph[r]] -= 1
-            if w.rows[w.graph[r]] == 0:
-                live -= w.live[w.graph[r]]
-            if back:
-                for e in range(edge_ptr[r], edge_ptr[r + 1]):
-                    child = child_row[e]
-                    if child < 0 or not _has_place(facts.chip_of[p], e - edge_ptr[r]):
-                        continue
-                    if w.program[child] != NONE:
-                        w.waits[child] -= 1
-                        if w.waits[child] == 0:
-                            w.queue[tail] = child
-                            tail += 1
-                            ready += 1
-            else:
-                for q in range(batch.parent_ptr[r], batch.parent_ptr[r + 1]):
-                    e = batch.parent_edge[q]
-                    parent = batch.edge_row[e]
-                    of = w.program[parent]
-                    if of == NONE or not _has_place(facts.chip_of[of], e - edge_ptr[parent]):
-                        continue
-                    w.waits[parent] -= 1
-                    if w.waits[parent] == 0:
-                        w.queue[tail] = parent
-                        tail += 1
-                        ready += 1
-        ready -= n
-        done += n
-        count += 1
-    for k in range(total):
-        w.program[levels.listed[k]] = NONE
-    return count
-
-
-def _end_piece(out: _Out, end: int) -> None:
-    """Say how long the piece is that ends here."""
-    length = end - out.state[2]
-    if out.state[3] >= 0:
-        out.words[out.state[3], 2] = length
-    else:
-        out.state[4] = length
-
-
-def _take_words(out: _Out, n: int) -> int:
-    """Return where so many words go, in a new piece where this one has no room for them."""
-    state = out.state
-    if state[0] + n + 1 - state[2] > PIECE:
-        at = state[0]
-        out.words[at, 0], out.words[at, 1] = NEXT, at + 1 - state[1]
-        _end_piece(out, at + 1)
-        state[3] = at
-        state[2] = at + 1
-        state[0] = at + 1
-    found = state[0]
-    state[0] = found + n
-    return int(found)
+        places = facts.sides[s, STATE_PLACES]
+        if facts.sides[s, BACK] > 0:
+            places = facts.sides[s, EDGE_PLACES]
+            pairs = min(pairs, places - 1)
+        room = min(room, places // 2 - facts.sides[s, ROWS])
+    return int(pairs), int(room)
 
 
 def _above(facts: CellFacts, batch: CellBatch, side: int) -> int:
     """Return the first edge whose parent is of a layer above that of a side; ALL for none."""
-    layer = facts.sides[side, LAYER]
-    found = ALL
+    layer, found = facts.sides[side, LAYER], ALL
     if layer >= 0 and len(batch.above_edge) > 0:
         found = int(batch.above_edge[layer])
     return found
@@ -451,327 +275,195 @@ def _end_of_parents(batch: CellBatch, row: int, above: int) -> int:
     return int(end)
 
 
-def _has_place(chip: int, slot: int) -> bool:
-    """Tell whether the child in a slot has a place on chip."""
-    return chip < 0 or (chip >> slot) & 1 > 0
-
-
-# Places.
-
-
-def _give_place(chip: _Chip, of: int, sends: bool, wanted: int) -> int:
-    """Give a row or an edge a place; NONE where there is none.
-
-    Args:
-        sends: others send to it; wanted: the place that it gets if that is free, or NONE.
-    """
-    found = NONE
-    if wanted > 0 and chip.flag[wanted] == FREE:
-        found = wanted
-    while found == NONE and chip.counts[0] > 0:
-        chip.counts[0] -= 1
-        k = chip.free[chip.counts[0]]
-        if chip.flag[k] == FREE:
-            found = k
-    if found == NONE and not sends and chip.counts[2] > 0:
-        chip.counts[2] -= 1
-        found = chip.pending[chip.counts[2]]
-    if found != NONE:
-        chip.flag[found] = USED
-        chip.holder[found] = of
-        chip.place[of] = found
-        chip.counts[1] -= 1
-    return int(found)
-
-
-def _take_place(chip: _Chip, of: int, pending: bool) -> None:
-    """Take the place of a row or an edge away.
-
-    Args:
-        pending: other processors may still read it.
-    """
-    k = chip.place[of]
-    chip.place[of] = NONE
-    chip.holder[k] = NONE
-    chip.counts[1] += 1
-    if pending:
-        chip.flag[k] = PENDING
-        chip.pending[chip.counts[2]] = k
-        chip.counts[2] += 1
-    else:
-        chip.flag[k] = FREE
-        chip.free[chip.counts[0]] = k
-        chip.counts[0] += 1
-
-
-def _have_met(chip: _Chip) -> None:
-    """Note that all processors have met: pending places are free."""
-    while chip.counts[2] > 0:
-        chip.counts[2] -= 1
-        k = chip.pending[chip.counts[2]]
-        chip.flag[k] = FREE
-        chip.free[chip.counts[0]] = k
-        chip.counts[0] += 1
-
-
-# Forward.
-
-
-def _write_forward(
-    facts: CellFacts,
-    batch: CellBatch,
-    levels: _Levels,
-    count: int,
-    chip: _Chip,
-    made: Array,
-    uses: Array,
-    out: _Out,
-) -> None:
-    """Write the script of a group on a forward side."""
-    edge_ptr, child_row = batch.edge_ptr, batch.child_row
-    taken = 0  # levels whose children from memory have places
-    last = NONE  # the word where the last level began, NONE where another instruction follows it
-    order = np.empty(MOST_ROWS, np.int64)
-    missing = np.empty(MOST_ROWS * 256, np.int64)
-    # Of rows from memory, how often the levels read them whose children have places: such a row may
-    # have many parents, and leaves when no level reads it soon.
-    held = np.zeros(len(edge_ptr) - 1, np.int64)
-    for i in range(count):
-        p, rows = levels.program[i], levels.rows[i]
-        mine = levels.listed[levels.first[i] : levels.first[i] + rows]
-        ahead = taken
-        while ahead < count and ahead <= i + AHEAD:
-            n = _missing(levels, edge_ptr, child_row, chip, made, ahead, ahead == i, missing)
-            room = MOST_ROWS * (ahead - i + 1)
-            if n > 0 and ahead > i and chip.counts[1] < n + room:
-                break
-            if n > 0:
-                now = ahead < i + AHEAD
-                _take_states(batch, levels, chip, made, i, missing[:n], now, out)
-                last = NONE
-            _hold(batch, levels, made, ahead, held)
-            ahead += 1
-        taken = ahead
-        n = _missing(levels, edge_ptr, child_row, chip, made, i, True, missing)
-        if n > 0:  # some that had a place
-            _take_states(batch, levels, chip, made, i, missing[:n], True, out)
-            last = NONE
-        sent, behind = 0, rows
-        for r in mine:  # those with a place come first
-            found = NONE
-            if uses[r] > 0:
-                found = _give_place(chip, r, True, _before(chip, batch, r, levels.chip[i]))
-            if found == NONE:
-                behind -= 1
-                order[behind] = r
-            else:
-                order[sent] = r
-                sent += 1
-        last = _write_level(facts, batch, levels, chip, p, rows, sent, order, last, out, False)
-        for k in range(rows):
-            for e in range(edge_ptr[order[k]], edge_ptr[order[k] + 1]):
-                child = child_row[e]
-                if child >= 0 and _has_place(levels.chip[i], e - edge_ptr[order[k]]):
-                    uses[child] -= 1
-                    held[child] -= int(made[child] == NONE)
-                    over = uses[child] == 0 if made[child] != NONE else held[child] == 0
-                    if over and chip.place[child] > 0:
-                        chip.was[order[k]] = chip.place[child]
-                        _take_place(chip, child, True)
-        if sent > 0:
-            _have_met(chip)
-
-
-def _hold(batch: CellBatch, levels: _Levels, made: Array, level: int, held: Array) -> None:
-    """Note what a level reads of rows from memory."""
-    for n in range(levels.first[level], levels.first[level] + levels.rows[level]):
-        r = levels.listed[n]
-        for e in range(batch.edge_ptr[r], batch.edge_ptr[r + 1]):
-            child = batch.child_row[e]
-            inside = child >= 0 and _has_place(levels.chip[level], e - batch.edge_ptr[r])
-            if inside and made[child] == NONE:
-                held[child] += 1
-
-
-def _take_states(
-    batch: CellBatch,
-    levels: _Levels,
-    chip: _Chip,
-    made: Array,
-    level: int,
-    missing: Array,
-    now: bool,
-    out: _Out,
-) -> None:
-    """Write that states are taken from memory.
-
-    Args:
-        level: the next one, whose children stay; now: they are there at once.
-    """
-    waits = False
-    for child in missing:
-        waits |= made[child] >= 0
-        if chip.counts[1] == 0:
-            _evict(levels, batch.edge_ptr, batch.child_row, chip, level)
-        _give_place(chip, child, False, NONE)
-    if waits:  # others have stored them on this side of the path
-        at = _take_words(out, 1)
-        out.words[at, 0] = MEET
-    at = _take_words(out, 1 + (len(missing) + 1) // 2)
-    if now and out.state[6] == at:  # one wait is for both
-        out.words[out.state[5], 2] = 0
-    out.state[5], out.state[6] = at, out.state[0]
-    out.words[at, 0], out.words[at, 1], out.words[at, 2] = TAKE, len(missing), int(now)
-    for k in range(len(missing)):
-        out.flat[4 * at + 4 + 2 * k] = missing[k]
-        out.flat[4 * at + 5 + 2 * k] = chip.place[missing[k]]
-
-
-def _before(chip: _Chip, batch: CellBatch, row: int, slots: int) -> int:
-    """Return the place that a row of a chain is to have: the one that its child's child had."""
-    found, several = NONE, False
-    for e in range(batch.edge_ptr[row], batch.edge_ptr[row + 1]):
-        if batch.child_row[e] >= 0 and _has_place(slots, e - batch.edge_ptr[row]):
-            several = found != NONE
-            found = int(chip.was[batch.child_row[e]])
-    return NONE if several else found
-
-
-def _missing(
-    levels: _Levels,
-    edge_ptr: Array,
-    child_row: Array,
-    chip: _Chip,
-    made: Array,
-    level: int,
-    now: bool,
-    found: Array,
-) -> int:
-    """Find the children of a level that have no place and that no level has still to make.
-
-    Args:
-        now: the level comes next: rows that this side has made count, too.
-    Returns: how many there are.
-    """
-    n = 0
-    for n_row in range(levels.first[level], levels.first[level] + levels.rows[level]):
-        r = levels.listed[n_row]
-        for e in range(edge_ptr[r], edge_ptr[r + 1]):
-            child = child_row[e]
-            wanted = child >= 0 and _has_place(levels.chip[level], e - edge_ptr[r])
-            if wanted and chip.place[child] == NONE and (now or made[child] == NONE):
-                known = False
-                for k in range(n):
-                    known |= found[k] == child
-                if not known:
-                    found[n] = child
-                    n += 1
-    return n
-
-
-def _evict(levels: _Levels, edge_ptr: Array, child_row: Array, chip: _Chip, level: int) -> None:
-    """Take a place away from a row that a level does not read."""
-    for k in range(1, len(chip.holder)):
-        holder = chip.holder[k]
-        if holder == NONE or chip.counts[1] > 0:
-            continue
-        read = False
-        for n in range(levels.first[level], levels.first[level] + levels.rows[level]):
-            r = levels.listed[n]
-            for e in range(edge_ptr[r], edge_ptr[r + 1]):
-                read |= child_row[e] == holder
-        if not read:
-            _take_place(chip, holder, True)
-
-
-# Backward.
-
-
-def _write_back(
-    facts: CellFacts,
-    batch: CellBatch,
-    levels: _Levels,
-    count: int,
-    chip: _Chip,
-    made: Array,
-    out: _Out,
-) -> None:
-    """Write the script of a group on a backward side: places are of edges."""
-    edge_ptr, child_row = batch.edge_ptr, batch.child_row
-    last = NONE
-    order = np.empty(MOST_ROWS, np.int64)
-    above = levels.above[0]
-    for i in range(count):
-        p, rows = levels.program[i], levels.rows[i]
-        mine = levels.listed[levels.first[i] : levels.first[i] + rows]
-        missing = 0
-        for r in mine:
-            for q in range(batch.parent_ptr[r], _end_of_parents(batch, r, above)):
-                missing += int(chip.place[batch.parent_edge[q]] == NONE)
-        if missing > 0:
-            at = _take_words(out, 1 + (missing + 1) // 2)
-            out.words[at, 0], out.words[at, 1] = LEAVE, missing
-            n = 0
-            for r in mine:
-                for q in range(batch.parent_ptr[r], _end_of_parents(batch, r, above)):
-                    e = batch.parent_edge[q]
-                    if chip.place[e] == NONE:
-                        if chip.counts[1] == 0:
-                            _evict_edge(batch, chip, mine)
-                        _give_place(chip, e, False, NONE)
-                        out.flat[4 * at + 4 + 2 * n] = e
-                        out.flat[4 * at + 5 + 2 * n] = chip.place[e]
-                        n += 1
-            last = NONE
-        for k in range(rows):
-            r = mine[k]
-            order[k] = r
-            for e in range(edge_ptr[r], edge_ptr[r + 1]):
-                there = child_row[e] >= 0 and _has_place(levels.chip[i], e - edge_ptr[r])
-                if there and made[child_row[e]] >= 0:
-                    wanted = NONE
-                    if _end_of_parents(batch, r, above) - batch.parent_ptr[r] == 1:
-                        wanted = chip.was[batch.parent_edge[batch.parent_ptr[r]]]
-                    _give_place(chip, e, False, wanted)
-        last = _write_level(facts, batch, levels, chip, p, rows, 0, order, last, out, True)
-        for r in mine:
-            for q in range(batch.parent_ptr[r], _end_of_parents(batch, r, above)):
-                e = batch.parent_edge[q]
-                for f in range(edge_ptr[r], edge_ptr[r + 1]):
-                    chip.was[f] = chip.place[e]
-                _take_place(chip, e, False)
-
-
-def _evict_edge(batch: CellBatch, chip: _Chip, mine: Array) -> None:
-    """Take a place away from an edge that no row of a level reads."""
-    for k in range(1, len(chip.holder)):
-        holder = chip.holder[k]
-        if holder == NONE or chip.counts[1] > 0:
-            continue
-        read = False
-        for r in mine:
-            read |= batch.child_row[holder] == r
-        if not read:
-            _take_place(chip, holder, False)
-
-
 # Levels.
 
 
+def _find_starts(work: _Work, order: Array, side: int) -> bool:
+    """Note how rows of a side depend on each other, and with which rows levels begin.
+
+    Returns: whether these are the rows that no row of the side reads; else those that read none.
+        What there is less of comes first, since then the last levels are full.
+    """
+    facts, batch, plan = work.facts, work.batch, work.plan
+    table, edge_ptr, roots, bottoms = batch.table, batch.edge_ptr, 0, 0
+    plan.program.fill(NONE)
+    plan.uses.fill(0)
+    plan.kind.fill(OFF_CHIP)
+    plan.start.fill(NONE)
+    for t in range(len(table)):
+        if facts.side_of[table[t, 0]] == side:
+            plan.program[table[t, 2] : table[t, 2] + table[t, 1]] = table[t, 0]
+            roots += table[t, 1]
+    for n in range(len(table)):  # children first
+        t = len(table) - 1 - n if facts.sides[side, BACK] > 0 else n
+        if facts.side_of[table[t, 0]] != side:
+            continue
+        mask = facts.chip_of[table[t, 0]]
+        for r in range(table[t, 2], table[t, 2] + table[t, 1]):
+            bit, waits, rank = 1, 0, 0
+            for e in range(edge_ptr[r], edge_ptr[r + 1]):
+                child = batch.child_row[e]
+                if child >= 0 and (mask < 0 or mask & bit > 0):
+                    made = int(plan.program[child] != NONE)  # as likely as not: no branch
+                    plan.kind[e] = STORED - made
+                    roots -= made * int(plan.uses[child] == 0)
+                    plan.uses[child] += made
+                    rank = max(rank, made * (plan.rank[child] + 1))
+                    waits += made
+                bit *= 2
+            plan.rank[r] = rank
+            plan.waits[r] = waits
+            bottoms += int(waits == 0)
+    down = roots < bottoms
+    for t in range(len(table)):
+        if facts.side_of[table[t, 0]] == side:
+            for r in range(table[t, 2], table[t, 2] + table[t, 1]):
+                if down:
+                    plan.waits[r] = plan.uses[r]
+                else:
+                    plan.rank[r] = -plan.rank[r]
+                if plan.waits[r] == 0:
+                    plan.start[order[r]] = r
+    return bool(down)
+
+
+def _arrange(work: _Work, side: int, group: int, bounds: Array, tail: int, down: bool) -> int:
+    """Put the rows of a group in levels, from the roots down or from the bottom up.
+
+    A level takes rows of one program that wait for none. Another graph begins when there are fewer
+    of these than a level takes: so levels are full, and few rows lie on chip at once.
+
+    Args:
+        bounds: [groups + 1] of the vertices of groups; tail: where the queue ends; down: of
+            `_find_starts`.
+    Returns: where it ends now.
+    """
+    facts, batch, plan = work.facts, work.batch, work.plan
+    parent_ptr, edge_ptr, queue, levels = batch.parent_ptr, batch.edge_ptr, plan.queue, plan.levels
+    most_pairs, room = _limits(facts)
+    head, count, most = tail, plan.ptr[group], facts.sides[side, ROWS]
+    vertex, end, p = bounds[group], bounds[group + 1], 0
+    ready = np.zeros(len(facts.side_of), np.int64)
+    while True:
+        while vertex < end and ready[p] < most:
+            r = plan.start[vertex]
+            vertex += 1
+            if r != NONE:
+                queue[tail] = r
+                tail += 1
+                ready[plan.program[r]] += 1
+                if ready[plan.program[r]] > ready[p]:
+                    p = plan.program[r]
+        if head == tail:
+            break
+        if ready[p] < min(most, tail - head):  # no level is full
+            highest = queue[head]
+            for k in range(head + 1, tail):
+                if plan.rank[queue[k]] > plan.rank[highest]:
+                    highest = queue[k]
+            p = plan.program[highest]
+        begin, at, on, edges, pairs = head, head, 1, 0, 0
+        if tail - head > room:  # the newest first, since what they leave is over sooner
+            at, on = tail - 1, -1
+        while head <= at and at < tail and head - begin < most:
+            r = queue[at]
+            if plan.program[r] == p:
+                edges += edge_ptr[r + 1] - edge_ptr[r]
+                pairs += parent_ptr[r + 1] - parent_ptr[r]
+                full = pairs > most_pairs
+                if facts.slots_of[p] == 0:
+                    full = full or edges > EDGES_A_ROW * most
+                if full and head > begin:
+                    break
+                queue[at] = queue[head]
+                queue[head] = r
+                head += 1
+            at += on
+        levels[count, PROGRAM], levels[count, FIRST], levels[count, COUNT] = p, begin, head - begin
+        count += 1
+        ready[p] -= head - begin
+        for k in range(begin, head):
+            first, last = parent_ptr[queue[k]], parent_ptr[queue[k] + 1]
+            if down:
+                first, last = edge_ptr[queue[k]], edge_ptr[queue[k] + 1]
+            for q in range(first, last):
+                e = q if down else batch.parent_edge[q]
+                other = max(batch.child_row[e] if down else batch.edge_row[e], 0)
+                of, made = max(plan.program[other], 0), int(plan.kind[e] == MADE)
+                plan.waits[other] -= made
+                made *= int(plan.waits[other] == 0)
+                queue[tail] = other  # as likely as not: no branch
+                tail += made
+                ready[of] += made
+        for k in range(len(ready)):
+            if ready[k] > ready[p]:
+                p = k
+    plan.ptr[group + 1] = count
+    return int(tail)
+
+
+def _shares(work: _Work, side: int, other: int) -> bool:
+    """Tell whether another side has the same rows and children as the one that is arranged.
+
+    If so, `turned` has its programs. Of two forward sides each changes `uses`.
+    """
+    facts, table, plan, same, rows = work.facts, work.batch.table, work.plan, True, 0
+    if side != other:
+        same = facts.sides[other, IS_CELL] > 0 and facts.sides[other, BACK] > 0
+        same = same and facts.sides[other, ROWS] == facts.sides[side, ROWS]
+    plan.turned.fill(NONE)
+    for t in range(len(table)):
+        p, first, end = table[t, 0], table[t, 2], table[t, 2] + table[t, 1]
+        if facts.side_of[p] == side:
+            rows += end - first
+        if facts.side_of[p] == other and same:
+            rows -= end - first
+            of = plan.program[first]
+            for r in range(first, end):
+                same = same and plan.program[r] == of
+            same = same and of != NONE
+            if same and plan.turned[of] == NONE:
+                for k in range(len(plan.turned)):  # where kinds are one here, levels are fuller
+                    same = same and plan.turned[k] != p
+                plan.turned[of] = p
+            same = same and plan.turned[of] == p and facts.chip_of[of] == facts.chip_of[p]
+            same = same and facts.slots_of[of] == facts.slots_of[p]
+    return same and rows == 0
+
+
+# Words.
+
+
+def _word(out: _Out, at: int, x: int, y: int, z: int, w: int) -> None:
+    out.words[at, 0], out.words[at, 1], out.words[at, 2], out.words[at, 3] = x, y, z, w
+
+
+def _pair(out: _Out, at: int, of: int, place: int) -> None:
+    out.flat[at], out.flat[at + 1] = of, place
+
+
+def _room_for(out: _Out, n: int) -> int:
+    """Return where so many words go, in a new piece where this one has no room for them."""
+    state = out.state
+    if state[AT] + n + 1 - state[PIECE_AT] > PIECE:
+        at = state[AT]
+        _word(out, at, NEXT, at + 1 - state[BEGIN], 0, 0)
+        _end_piece(out, at + 1)
+        state[AT], state[PIECE_AT], state[LINK] = at + 1, at + 1, at
+    return int(state[AT])
+
+
+def _end_piece(out: _Out, end: int) -> None:
+    """Say how long the piece is that ends here."""
+    length = end - out.state[PIECE_AT]
+    if out.state[LINK] == NONE:
+        out.state[LENGTH] = length
+    else:
+        out.words[out.state[LINK], 2] = length
+
+
 def _repeats(
-    cell: int,
-    slots: int,
-    mask: int,
-    above: int,
-    reads_above: bool,
-    batch: CellBatch,
-    chip: _Chip,
-    rows: int,
-    sent: int,
-    order: Array,
-    last: int,
-    out: _Out,
-    back: bool,
+    out: _Out, last: int, at: int, slots: int, mask: int, back: bool, reads_above: bool
 ) -> bool:
     """Have the last level repeated, if this one is the same on other rows; return whether it is.
 
@@ -779,151 +471,297 @@ def _repeats(
     rows, children and edges are equally far from those before, and the two places of each row
     take turns.
     """
-    words, flat = out.words, out.flat
-    times, chain, bits = words[last, 2], 0, 0
+    words, flat, chain, bits = out.words, out.flat, 0, 0
     for slot in range(slots):
-        if _has_place(mask, slot):
+        if (mask >> slot) & 1 > 0:
             chain = slot
             bits += 1
-    pairs = slots * rows
-    if back:
-        pairs += rows * (2 if reads_above else 1)
-    if bits != 1 or words[last, 0] != (LEVEL | cell << 8):
+    if bits != 1 or words[last, 0] != words[at, 0] or words[last, 1] != words[at, 1]:
         return False
-    if words[last, 1] != (rows | sent << 8 | (2 + rows + (pairs + 1) // 2) << 16):
-        return False
-    lists = 4 * (last + 2 + rows)
-    steps = np.zeros(4, np.int64)  # of rows, children, edges, and edges from above
-    known = np.zeros(4, np.int64)
-    if times > 1:
-        steps[0], steps[1] = words[last, 3] * times, words[last + 1, 0] * times
-        steps[2], steps[3] = words[last + 1, 1] * times, words[last + 1, 3] * times
-        known[:] = 1
+    times, rows = words[last, 2], words[at, 1] & 0xFF
+    then, now = 4 * (last + 2 + rows), 4 * (at + 2 + rows)
+    rows_on, edges_on = words[at + 2, 0] - words[last + 2, 0], words[at + 2, 2] - words[last + 2, 2]
+    children_on, above_on, above = flat[now + 2 * chain] - flat[then + 2 * chain], 0, False
     for k in range(rows):
-        r = order[k]
-        first, word = batch.edge_ptr[r], last + 2 + k
-        e, pair = first + chain, lists + 2 * (slots * k + chain)
-        if batch.edge_ptr[r + 1] <= e or batch.child_row[e] < 0 or flat[pair] < 0:
+        x, y, first = last + 2 + k, at + 2 + k, 2 * slots * k
+        own, place, child = words[x, 1], words[y, 1], first + 2 * chain + 1
+        if words[x, 3] != words[y, 3] or flat[then + child - 1] < 0:
             return False
-        child = chip.place[batch.child_row[e]]
-        here, own = chip.place[r], words[word, 1]  # the places of the row, or of its parent
-        parent = lists + 2 * words[word, 1]
         if back:
-            end = _end_of_parents(batch, r, above)
-            if end - batch.parent_ptr[r] != 1 or words[word, 3] >> 24 != 1:
+            if words[x, 3] >> 24 != 1:
                 return False
-            child, here = chip.place[e], chip.place[batch.parent_edge[batch.parent_ptr[r]]]
-            own = flat[parent + 1]
+            pair = 2 * words[x, 1]
+            own, place = flat[then + pair + 1], flat[now + pair + 1]
             if reads_above:
-                now = NONE
-                if end < batch.parent_ptr[r + 1]:
-                    now = batch.parent_edge[end]
-                if not _step(steps, known, 3, now, flat[parent + 2]):
+                was, found = flat[then + pair + 2], flat[now + pair + 2]
+                if was >= 0 and not above:
+                    above, above_on = True, found - was
+                if (found < 0) != (was < 0) or (was >= 0 and found - was != above_on):
                     return False
-        if times % 2 == 0:
-            if here != own or child != flat[pair + 1]:
-                return False
-        elif here != flat[pair + 1] or child != own:
+        was, found = flat[then + child], flat[now + child]
+        if times % 2 > 0:
+            was, own = own, was
+        if was != found or own != place or words[y, 0] - words[x, 0] != rows_on:
             return False
-        if not _step(steps, known, 0, r, words[word, 0]):
-            return False
-        if not _step(steps, known, 2, first, words[word, 2]):
+        if words[y, 2] - words[x, 2] != edges_on:
             return False
         for slot in range(slots):
-            now = NONE
-            if first + slot < batch.edge_ptr[r + 1]:
-                now = batch.child_row[first + slot]
-            if not _step(steps, known, 1, now, flat[lists + 2 * (slots * k + slot)]):
+            was, found = flat[then + first + 2 * slot], flat[now + first + 2 * slot]
+            if (found < 0) != (was < 0) or (was >= 0 and found - was != children_on):
                 return False
     if times == 1:
-        words[last, 3], words[last + 1, 0] = steps[0], steps[1]
-        words[last + 1, 1], words[last + 1, 3] = steps[2], steps[3]
-    words[last, 2] = times + 1
-    return True
+        words[last, 3], words[last + 1, 0] = rows_on, children_on
+        words[last + 1, 1], words[last + 1, 3] = edges_on, above_on
+    same = rows_on == times * words[last, 3] and children_on == times * words[last + 1, 0]
+    same = same and edges_on == times * words[last + 1, 1]
+    same = same and above_on == times * words[last + 1, 3]
+    if same:
+        words[last, 2] = times + 1
+    return bool(same)
 
 
-def _step(steps: Array, known: Array, of: int, now: int, was: int) -> bool:
-    """Tell whether something is as far from where it was as all others; or absent in both."""
-    if now < 0 or was < 0:
-        return now < 0 and was < 0
-    if known[of] == 0:
-        known[of] = 1
-        steps[of] = now - was
-    return bool(now - was == steps[of])
+# Places.
 
 
-def _write_level(
-    facts: CellFacts,
-    batch: CellBatch,
-    levels: _Levels,
-    chip: _Chip,
-    program: int,
-    rows: int,
-    sent: int,
-    order: Array,
-    last: int,
-    out: _Out,
-    back: bool,
-) -> int:
-    """Write a level, or have the last one repeated; return where it begins.
+def _free_all(chip: _Chip, places: int) -> None:
+    """Have all places free but place 0."""
+    chip.counts[FREE], chip.counts[PENDING], chip.counts[LOST] = max(places - 1, 0), 0, 0
+    for k in range(1, places):
+        chip.free[k - 1] = places - k
+
+
+def _give_place(chip: _Chip, of: int, sends: bool) -> int:
+    """Give a row or an edge a place; return it, or 0 where there is none.
 
     Args:
-        order: its rows; last: where the last level begins, if it may be repeated.
+        sends: others send to it, so that it may not be pending.
     """
-    edge_ptr, parent_ptr, above = batch.edge_ptr, batch.parent_ptr, levels.above[0]
-    slots, pairs, mask = facts.slots_of[program], 0, facts.chip_of[program]
-    cell, reads_above = facts.cell_of[program], False
-    if back:
-        reads_above = facts.sides[facts.side_of[program], READS_ABOVE] > 0
-    repeats = False
-    if slots > 0 and last != NONE:
-        repeats = _repeats(
-            cell, slots, mask, above, reads_above, batch, chip, rows, sent, order, last, out, back
-        )
-    if repeats:
-        return last
-    children = 0
-    for k in range(rows):
-        r = order[k]
-        children += slots if slots > 0 else edge_ptr[r + 1] - edge_ptr[r]
-        if back:
-            pairs += _end_of_parents(batch, r, above) - parent_ptr[r] + int(reads_above)
-    pairs += children
-    size = 2 + rows + (pairs + 1) // 2
-    at = _take_words(out, size)
-    out.words[at, 0] = LEVEL | cell << 8
-    out.words[at, 1] = rows | sent << 8 | size << 16
-    out.words[at, 2] = 1
-    out.words[at + 1, 2] = children
-    lists = 4 * (at + 2 + rows)
-    n, m = 0, children
-    for k in range(rows):
-        r = order[k]
-        end = _end_of_parents(batch, r, above) if back else parent_ptr[r]
-        parents = end - parent_ptr[r]
-        edges = slots if slots > 0 else edge_ptr[r + 1] - edge_ptr[r]
-        word = at + 2 + k
-        out.words[word, 0] = r
-        out.words[word, 1] = m if back else max(chip.place[r], 0)
-        out.words[word, 2] = edge_ptr[r]
-        out.words[word, 3] = n | edges << 16 | parents << 24
-        for slot in range(edges):
-            e = edge_ptr[r] + slot
-            child, place = NONE, 0
-            if e < edge_ptr[r + 1]:
-                child = batch.child_row[e]
-                if child >= 0 and _has_place(mask, slot):
-                    place = max(chip.place[e] if back else chip.place[child], 0)
-            out.flat[lists + 2 * n], out.flat[lists + 2 * n + 1] = child, place
-            n += 1
-        for q in range(parent_ptr[r], end):
-            e = batch.parent_edge[q]
-            out.flat[lists + 2 * m], out.flat[lists + 2 * m + 1] = e, chip.place[e]
-            m += 1
-        if reads_above:
-            e = NONE
-            if end < parent_ptr[r + 1]:
-                e = batch.parent_edge[end]
-            out.flat[lists + 2 * m] = e
-            m += 1
-    return at
+    found = 0
+    if not sends and chip.counts[PENDING] > 0:
+        chip.counts[PENDING] -= 1
+        found = chip.pending[chip.counts[PENDING]]
+    elif chip.counts[FREE] > 0:
+        chip.counts[FREE] -= 1
+        found = chip.free[chip.counts[FREE]]
+    if found > 0:
+        chip.holder[found] = of
+        chip.place[of] = found
+    return int(found)
+
+
+def _take_place(chip: _Chip, of: int) -> None:
+    """Take the place of a row or an edge away: it is pending."""
+    chip.pending[chip.counts[PENDING]] = chip.place[of]
+    chip.counts[PENDING] += 1
+    chip.place[of] = NONE
+
+
+def _have_met(chip: _Chip) -> None:
+    """Note that all processors have met: pending places are free.
+
+    What was given up first is on top: so in chains the two places of each row take turns.
+    """
+    free = chip.counts[FREE]
+    for k in range(chip.counts[PENDING] - 1, -1, -1):
+        chip.free[free] = chip.pending[k]
+        free += 1
+    chip.counts[FREE] = free
+    chip.counts[PENDING] = 0
+
+
+def _evict(batch: CellBatch, chip: _Chip, mine: Array, back: bool) -> None:
+    """Take a place away from a row, or an edge, that a level does not read."""
+    for k in range(1, len(chip.holder)):
+        holder = chip.holder[k]
+        read = holder == NONE or chip.place[holder] != k
+        for r in mine:
+            if back:
+                read = read or batch.child_row[holder] == r
+            else:
+                for e in range(batch.edge_ptr[r], batch.edge_ptr[r + 1]):
+                    read = read or batch.child_row[e] == holder
+        if not read:
+            _take_place(chip, holder)
+            chip.counts[LOST] = 1
+            return
+
+
+def _fetch(
+    batch: CellBatch, chip: _Chip, out: _Out, op: int, n: int, now: bool, mine: Array
+) -> bool:
+    """Write that what is wanted is taken from memory; return whether something is.
+
+    Args:
+        op: TAKE or LEAVE; n: how many are wanted, of which some may have places; now: they are
+            there at once; mine: the rows of the next level, for which all this may be.
+    """
+    at, found = _room_for(out, 1 + (n + 1) // 2), 0
+    for k in range(n):
+        of = chip.wanted[k]
+        if chip.place[of] == NONE:
+            if chip.counts[FREE] + chip.counts[PENDING] == 0:
+                _evict(batch, chip, mine, op == LEAVE)
+            _pair(out, 4 * at + 4 + 2 * found, of, _give_place(chip, of, False))
+            found += 1
+    if found > 0:
+        _word(out, at, op, found, int(now), 0)
+        if found % 2 > 0:
+            _pair(out, 4 * at + 4 + 2 * found, 0, 0)
+        out.state[AT] = at + 1 + (found + 1) // 2
+    return found > 0
+
+
+# Sides.
+
+
+def _write_forward(work: _Work, side: int, group: int, turned: bool) -> None:
+    """Write the script of a group on a forward side: places are of rows.
+
+    Args:
+        turned: the levels come last to first.
+    """
+    facts, batch, plan, chip, out = work.facts, work.batch, work.plan, work.chip, work.out
+    _free_all(chip, facts.sides[side, STATE_PLACES])
+    edge_ptr, child_row, kind, uses = batch.edge_ptr, batch.child_row, plan.kind, plan.uses
+    place, order, wanted = chip.place, chip.order, chip.wanted
+    levels, queue, most = plan.levels, plan.queue, facts.sides[side, ROWS]
+    begin, count = plan.ptr[group], plan.ptr[group + 1] - plan.ptr[group]
+    last = NONE  # the word where the last level began, NONE where another instruction follows it
+    ahead = 0  # the level whose children from memory come next
+    for level in range(count):
+        i = begin + (count - 1 - level if turned else level)
+        p, first, rows = plan.turned[levels[i, PROGRAM]], levels[i, FIRST], levels[i, COUNT]
+        slots, mine, n, near = facts.slots_of[p], queue[first : first + rows], 0, 0
+        while ahead < min(count, level + AHEAD + 1):
+            i, before = begin + (count - 1 - ahead if turned else ahead), n
+            for k in range(levels[i, FIRST], levels[i, FIRST] + levels[i, COUNT]):
+                for e in range(edge_ptr[queue[k]], edge_ptr[queue[k] + 1]):
+                    wanted[n] = child_row[e]
+                    n += int(kind[e] == STORED)  # as likely as not: no branch
+            left = chip.counts[FREE] + chip.counts[PENDING] - most * (ahead - level + 1)
+            if before < n and level < ahead and left < n:
+                n = before
+                break
+            if ahead < level + AHEAD:
+                near = n
+            ahead += 1
+        for k in range(n):
+            uses[wanted[k]] += 1
+        if n > 0 and _fetch(batch, chip, out, TAKE, n, near > 0, mine):
+            last = NONE
+        if chip.counts[LOST] > 0:
+            n, stored = 0, True
+            for r in mine:
+                for e in range(edge_ptr[r], edge_ptr[r + 1]):
+                    if kind[e] != OFF_CHIP and place[child_row[e]] == NONE:
+                        wanted[n] = child_row[e]
+                        n += 1
+                        stored = stored and kind[e] == STORED
+            if not stored:  # others have stored them on this side of the path
+                at = _room_for(out, 1)
+                _word(out, at, MEET, 0, 0, 0)
+                out.state[AT] = at + 1
+            if n > 0 and _fetch(batch, chip, out, TAKE, n, True, mine):
+                last = NONE
+        sent, behind, children = 0, rows, slots * rows
+        for r in mine:  # those with a place come first
+            if slots == 0:
+                children += edge_ptr[r + 1] - edge_ptr[r]
+            if uses[r] > 0 and _give_place(chip, r, True) > 0:
+                order[sent] = r
+                sent += 1
+            else:
+                behind -= 1
+                order[behind] = r
+                if uses[r] > 0:
+                    chip.counts[LOST] = 1
+        size = 2 + rows + (children + 1) // 2
+        at = _room_for(out, size)
+        _word(out, at, LEVEL | facts.cell_of[p] << 8, rows | sent << 8 | size << 16, 1, 0)
+        _word(out, at + 1, 0, 0, children, 0)
+        lists, n = 4 * (at + 2 + rows), 0
+        for k in range(rows):
+            r = order[k]
+            edge, end = edge_ptr[r], edge_ptr[r + 1]
+            edges = slots if slots > 0 else end - edge
+            _word(out, at + 2 + k, r, max(place[r], 0), edge, n | edges << 16)
+            for e in range(edge, end):
+                child, found = child_row[e], 0
+                if kind[e] != OFF_CHIP:
+                    found = place[child]
+                    uses[child] -= 1
+                    if uses[child] == 0:
+                        _take_place(chip, child)
+                _pair(out, lists + 2 * n, child, found)
+                n += 1
+            for _ in range(end - edge, edges):
+                _pair(out, lists + 2 * n, NONE, 0)
+                n += 1
+        if n % 2 > 0:
+            _pair(out, lists + 2 * n, 0, 0)
+        if sent > 0:
+            _have_met(chip)
+        if last == NONE or not _repeats(out, last, at, slots, facts.chip_of[p], False, False):
+            last = at
+            out.state[AT] = at + size
+
+
+def _write_back(work: _Work, side: int, group: int, turned: bool) -> None:
+    """Write the script of a group on a backward side: places are of edges, see `_write_forward`."""
+    facts, batch, plan, chip, out = work.facts, work.batch, work.plan, work.chip, work.out
+    _free_all(chip, facts.sides[side, EDGE_PLACES])
+    edge_ptr, parent_ptr, parent_edge = batch.edge_ptr, batch.parent_ptr, batch.parent_edge
+    place, free, levels, queue = chip.place, chip.free, plan.levels, plan.queue
+    above, reads_above = _above(facts, batch, side), facts.sides[side, READS_ABOVE] > 0
+    begin, count, last = plan.ptr[group], plan.ptr[group + 1] - plan.ptr[group], NONE
+    for level in range(count):
+        i = begin + (count - 1 - level if turned else level)
+        p, first, rows = plan.turned[levels[i, PROGRAM]], levels[i, FIRST], levels[i, COUNT]
+        mine, slots = queue[first : first + rows], facts.slots_of[p]
+        children, parents, n = slots * rows, 0, 0
+        for r in mine:
+            if slots == 0:
+                children += edge_ptr[r + 1] - edge_ptr[r]
+            end = _end_of_parents(batch, r, above)
+            parents += end - parent_ptr[r]
+            for q in range(parent_ptr[r], end):
+                chip.wanted[n] = parent_edge[q]
+                n += int(place[parent_edge[q]] == NONE)
+        if n > 0 and _fetch(batch, chip, out, LEAVE, n, False, mine):
+            last = NONE
+        size = 2 + rows + (children + parents + rows * int(reads_above) + 1) // 2
+        at = _room_for(out, size)
+        _word(out, at, LEVEL | facts.cell_of[p] << 8, rows | size << 16, 1, 0)
+        _word(out, at + 1, 0, 0, children, 0)
+        lists, n, m = 4 * (at + 2 + rows), 0, children
+        for k in range(rows):
+            r = mine[k]
+            edge, until, end = edge_ptr[r], edge_ptr[r + 1], _end_of_parents(batch, r, above)
+            edges = slots if slots > 0 else until - edge
+            lengths = edges << 16 | (end - parent_ptr[r]) << 24
+            _word(out, at + 2 + k, r, m, edge, n | lengths)
+            for e in range(edge, until):  # to be sent to or not is as likely: no branch
+                given = int(plan.kind[e] == MADE) * int(chip.counts[FREE] > 0)
+                found = given * free[chip.counts[FREE] - given]
+                chip.counts[FREE] -= given
+                chip.holder[found] = e
+                place[e] = found + (1 - given) * NONE
+                _pair(out, lists + 2 * n, batch.child_row[e], found)
+                n += 1
+            for _ in range(until - edge, edges):
+                _pair(out, lists + 2 * n, NONE, 0)
+                n += 1
+            for q in range(parent_ptr[r], end):
+                _pair(out, lists + 2 * m, parent_edge[q], place[parent_edge[q]])
+                _take_place(chip, parent_edge[q])
+                m += 1
+            if reads_above:
+                e = parent_edge[end] if end < parent_ptr[r + 1] else NONE
+                _pair(out, lists + 2 * m, e, 0)
+                m += 1
+        if m % 2 > 0:
+            _pair(out, lists + 2 * m, 0, 0)
+        _have_met(chip)
+        if last == NONE or not _repeats(out, last, at, slots, facts.chip_of[p], True, reads_above):
+            last = at
+            out.state[AT] = at + size

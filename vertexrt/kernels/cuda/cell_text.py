@@ -25,9 +25,10 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from vertexrt.ir.expressions import CUDA, translate
-from vertexrt.kernels.cuda.cell_cut import (
+from vertexrt.kernels.cuda.cell import (
     EACH,
     Carried,
+    CellFold,
     CellProduct,
     CellSide,
     CellStage,
@@ -35,6 +36,7 @@ from vertexrt.kernels.cuda.cell_cut import (
     Degree,
     EachEdge,
     FixedNumber,
+    Folded,
     FromMemory,
     Give,
     KindCell,
@@ -42,9 +44,11 @@ from vertexrt.kernels.cuda.cell_cut import (
     LossScale,
     Made,
     Make,
+    NumberFromMemory,
     OfChild,
     OfEdge,
     Operand,
+    OperandPlace,
     OverChildren,
     OwnParameter,
     Present,
@@ -54,12 +58,16 @@ from vertexrt.kernels.cuda.cell_cut import (
     Sum,
     Total,
     Vector,
+    WholeFromMemory,
+    WholeParameter,
     operands_of,
 )
 from vertexrt.kernels.cuda.weights import SideWeights
 
+PARTIAL = {"reduce_sum": "RowSum", "reduce_max": "RowMax", "logsumexp": "RowLogSumExp"}
 INLINE = "__device__ __forceinline__"
-CELLS = replace(CUDA, functions={**CUDA.functions, "tanh": "cell_tanh"})
+OF_CELLS = {"tanh": "cell_tanh", "sigmoid": "cell_sigmoid"}  # cell_functions.cuh
+CELLS = replace(CUDA, functions={**CUDA.functions, **OF_CELLS})
 TO_MEMORY = ("store", "leave")
 QUARTET = 4  # elements of an operand that a lane reads at once
 
@@ -89,17 +97,21 @@ def fixed_bytes(side: CellSide, itemsize: int) -> int:
     """Count the bytes of shared memory that a side takes besides places and weights."""
     own, rows = side.own, side.rows
     reals = (
-        len(side.parameters) * own,
+        len(side.parameters) * side.on_chip,
         BUFFERS * rows * side.reads * own,
         rows * side.staged * own,
         rows * side.carried * own,
         2 * rows * side.exchanged * side.on_chip,
+        rows * side.folds,
+        side.edges * side.edge_folds,
         BUFFERS * side.edges * side.edge_reads * own,
+        BUFFERS * rows * side.full_reads * side.on_chip,
         side.edges * side.staged_edges * own,
         2 * side.edges * side.exchanged_edges * side.on_chip,
         side.partial,
     )
-    tables = (16 * PIECE, 16 * len(side.cells) * (side.reads + side.edge_reads))
+    operands = len(side.cells) * (side.reads + side.edge_reads + side.full_reads)
+    tables = (16 * PIECE, 16 * operands)
     return sum(-(-n // 16) * 16 for n in (*tables, *(n * itemsize for n in reals))) + 32
 
 
@@ -229,7 +241,8 @@ class CellText:
     def _stage(self, s: int, stage: CellStage, fetches: bool) -> Iterator[str]:
         yield f"struct stage_{s} {{"
         yield f"  static constexpr bool FETCHES = {str(fetches).lower()};"
-        yield f"  static constexpr bool MULTIPLIES = {str(bool(stage.products)).lower()};"
+        multiplies = bool(stage.products or stage.folds)
+        yield f"  static constexpr bool MULTIPLIES = {str(multiplies).lower()};"
         yield f"  static constexpr int FIRST_BUFFER = {stage.first_buffer};"
         yield f"  static constexpr int TO_BUFFERS = {stage.to_buffers};"
         yield f"  static constexpr int FIRST_STATE = {stage.first_state};"
@@ -238,6 +251,10 @@ class CellText:
         yield f"  static constexpr int TO_EDGES = {stage.to_edges};"
         yield "  template <class M, class Rows>"
         yield f"  static {INLINE} void multiply(M& m, const Rows& rows, int count, int edges) {{"
+        for fold in stage.folds:
+            yield from (f"    {line}" for line in self._fold(fold))
+        if stage.folds and stage.products:
+            yield "    __syncthreads();"
         for product in stage.products:
             yield from (f"    {line}" for line in self._product(product))
         yield "  }"
@@ -281,6 +298,16 @@ class CellText:
             f"}}, m.partial + {product.at});",
         ]
 
+    def _fold(self, fold: CellFold) -> list[str]:
+        """Print how a number is made of all elements of a vector."""
+        lines = ["__syncthreads();"] if fold.waits else []
+        kind = f"{PARTIAL[fold.op]}, {len(fold.vectors)}"
+        where = f"count, m.folds + {fold.to.number}, {self.side.folds}"
+        if fold.to.edges:
+            where = f"edges, m.edge_folds + {fold.to.number}, {self.side.edge_folds}"
+        lines.append(f"m.template fold<{kind}>({where}, [&](int i) {{")
+        return [*lines, *_OperandText(self.side).lines([fold.vectors]), "});"]
+
     def _each_edge(
         self, stage: CellStage, loop: EachEdge, loaded: Mapping[Operand, str]
     ) -> Iterator[str]:
@@ -319,6 +346,8 @@ class CellText:
                 return f"e.staged_edge(c, {x.number}) = {value};"
             case "store_edge":
                 word = self.words[f"tensor_{x.number}"]
+                if x.width == 1:
+                    return f"e.store_edge_number({word}, c, {value});"
                 return f"e.store_edge({word}, {x.width}, {x.start}, c, {value});"
             case "send":
                 return f"e.m.staged_unit(e.i, {x.number}, e.k) = {value};"
@@ -331,6 +360,8 @@ class CellText:
                 return f"e.carry({x.number}, {value});"
             case "store":
                 word = self.words[f"tensor_{x.number}"]
+                if x.width == 1:
+                    return f"e.store_number({word}, {value});"
                 return f"e.store({word}, {x.width}, {x.start}, {value});"
         assert x.what == "leave", x.what
         slot = _slot(x.slot)
@@ -344,6 +375,10 @@ class CellText:
         match x:
             case FromMemory(number=n):
                 return f"e.read({n})"
+            case NumberFromMemory(number=n, edges=edges):
+                return f"e.edge_read_number({n}, c)" if edges else f"e.read_number({n})"
+            case Folded(number=n, edges=edges):
+                return f"e.edge_folded({n}, c)" if edges else f"e.folded({n})"
             case OwnParameter(number=n):
                 return f"e.parameter({n})"
             case OfChild(slot=slot, number=n, sent=sent):
@@ -390,12 +425,15 @@ class CellText:
             "CELLS": len(side.cells),
             "READS": side.reads,
             "EDGE_READS": side.edge_reads,
+            "FULL_READS": side.full_reads,
             "STAGED_EDGES": side.staged_edges,
             "EXCHANGED_EDGES": side.exchanged_edges,
             "PARAMETERS": len(side.parameters),
             "STAGED": side.staged,
             "CARRIED": side.carried,
             "EXCHANGED": side.exchanged,
+            "FOLDS": side.folds,
+            "EDGE_FOLDS": side.edge_folds,
             "PARTIAL": side.partial,
             "SENT": len(side.sent),
             "KEPT": len(side.kept),
@@ -408,16 +446,18 @@ class CellText:
             yield f"  static constexpr int {name} = {value};"
         yield f"  static constexpr int ROOM = {side.room} * (int)(sizeof(real) / sizeof(float));"
         yield f"  static constexpr bool BACK = {str(side.back).lower()};"
-        first = any(cell.stages[0].products for cell in side.cells)
+        yield f"  static constexpr bool READS_NUMBERS = {str(side.reads_numbers).lower()};"
+        first = any(cell.stages[0].products or cell.stages[0].folds for cell in side.cells)
         yield f"  static constexpr bool MULTIPLIES_FIRST = {str(first).lower()};"
         yield from self._words("state_word", (*side.sent, *side.kept))
         yield from self._words("edge_word", side.left)
         yield "  template <class M>"
         yield f"  static {INLINE} void find_operands(M& m) {{"
         for c, cell in enumerate(side.cells):
-            of_rows = [*cell.reads, *[None] * (side.reads - len(cell.reads))]
-            of_edges = [*cell.edge_reads, *[None] * (side.edge_reads - len(cell.edge_reads))]
-            for n, x in enumerate([*of_rows, *of_edges]):
+            of_rows = _padded(cell.reads, side.reads)
+            of_edges = _padded(cell.edge_reads, side.edge_reads)
+            full = _padded(cell.full_reads, side.full_reads)
+            for n, x in enumerate([*of_rows, *of_edges, *full]):
                 if x is None:
                     yield f"    m.operand({c}, {n}, -1, 0, 0, 0);"
                 else:
@@ -534,6 +574,11 @@ class _OperandText:
             isinstance(x, Sent) and x.number == first.number + n for n, x in enumerate(of)
         ):
             return f"m.sent(i, {first.number})"
+        if isinstance(first, WholeFromMemory) and all(
+            isinstance(x, WholeFromMemory) and x.number == first.number + n
+            for n, x in enumerate(of)
+        ):
+            return f"m.full(i, {first.number})"
         if isinstance(first, SentOfEdge) and all(
             isinstance(x, SentOfEdge) and x.number == first.number + n for n, x in enumerate(of)
         ):
@@ -557,6 +602,8 @@ class _OperandText:
                 return [f"const Vec<4> {name}{{{{{numbers}}}}};"], name
             case Sent(number=number):
                 return self._loaded(f"m.sent(i, {number})", at)
+            case WholeFromMemory(number=number):
+                return self._loaded(f"m.full(i, {number})", at)
             case SentOfEdge(number=number):
                 return self._loaded(f"m.edge_sent(i, {number})", at)
             case OfChild(slot=slot, number=number) if slot == EACH and self.over_children:
@@ -567,18 +614,32 @@ class _OperandText:
                 return self._loaded(f"m.edge_state(rows, i, {number})", at)
             case OfChild(slot=slot, number=number):
                 return self._loaded(f"m.state(rows, i, {slot}, {number})", at)
-            case OverChildren(vector=inner):
+            case Folded(number=number):
+                folded = self.pointers.setdefault(
+                    f"m.folded(i, {number})", f"p{len(self.pointers)}"
+                )
+                name = f"q{next(self.fresh)}"
+                numbers = ", ".join([f"*{folded}"] * QUARTET)
+                return [f"const Vec<4> {name}{{{{{numbers}}}}};"], name
+            case WholeParameter(number=number):
+                return self._loaded(f"m.parameters + {number * self.side.on_chip}", at)
+            case OverChildren(vector=inner, largest=largest):
                 self.over_children = True
                 before, each = self._quartet(inner, n)
                 self.over_children = False
                 self.by_reference = True
                 name = f"q{next(self.fresh)}"
+                total = f"{name}.v[k] + {each}.v[k]"
+                if largest:
+                    total = f"{name}_found ? vrt_max({name}.v[k], {each}.v[k]) : {each}.v[k]"
                 return [
                     f"Vec<4> {name}{{}};",
+                    *([f"bool {name}_found = false;"] if largest else []),
                     "for (int c = 0; c < rows.children(i); ++c) {",
                     "if (rows.child(i, c).row < 0) continue;",
                     *before,
-                    f"for (int k = 0; k < 4; ++k) {name}.v[k] += {each}.v[k];",
+                    f"for (int k = 0; k < 4; ++k) {name}.v[k] = {total};",
+                    *([f"{name}_found = true;"] if largest else []),
                     "}",
                 ], name
         assert isinstance(vector, Combined)
@@ -603,6 +664,10 @@ class _OperandText:
         return [f"const Vec<4> {name} = load<4>({pointer} + {at});"], name
 
 
+def _padded(given: Sequence[OperandPlace], count: int) -> list[OperandPlace | None]:
+    return [*given, *[None] * (count - len(given))]
+
+
 def _is_of_edge(x: Operand) -> bool:
     """Tell whether a value is of the child whose turn it is in a loop."""
     match x:
@@ -610,7 +675,7 @@ def _is_of_edge(x: Operand) -> bool:
             return True
         case OfChild(slot=slot) | Present(slot=slot):
             return slot == EACH
-        case Total(edges=edges):
+        case Total(edges=edges) | Folded(edges=edges) | NumberFromMemory(edges=edges):
             return edges
     return False
 

@@ -27,7 +27,7 @@ from vertexrt.kernels.cuda.driver import (
 )
 from vertexrt.kernels.cuda.executable import kernel_name, kernel_sources
 from vertexrt.kernels.cuda.pack import TEMPORARY
-from vertexrt.kernels.cuda.steps import CHUNKED, Kernel, Launches, Step
+from vertexrt.kernels.cuda.steps import Kernel, Launches, Step
 from vertexrt.kernels.cuda.wide_products import splits_of
 from vertexrt.native.compiled import compiled
 
@@ -77,17 +77,8 @@ def _all(steps: Sequence[Step]) -> list[Kernel]:
 
 
 def _kernels_of(steps: Sequence[Step]) -> tuple[Kernel, ...]:
-    """List the steps that are kernels of their own: no products, nor sums of their splits."""
-    found, splits = [], False
-    for step in _all(steps):
-        if (
-            step.product is None
-            and step.scratch <= MOST_SCRATCH
-            and not (splits and step.when == CHUNKED)
-        ):
-            found.append(step)
-        splits = step.product is not None
-    return tuple(found)
+    """List the steps that are kernels of their own: no products."""
+    return tuple(s for s in _all(steps) if s.product is None and s.scratch <= MOST_SCRATCH)
 
 
 def load_apart(

@@ -113,8 +113,7 @@ def _wrong(
     """Mark steps that break each rule: [step, earlier step], with the words of an error."""
     launch, number, late, verb = steps.launch, steps.number, ~steps.after, "does not wait for"
     of_launch, only = launch[:, None] == launch, effects.only[number]
-    before = np.eye(len(launch), k=-1, dtype=np.bool_) & effects.follows[number][:, None]
-    yield verb, "the steps of its launch before it", of_launch & (~only | before) & late
+    yield verb, "the steps of its launch before it", of_launch & ~only & late
     to = np.zeros((len(launch), len(effects.gradients) and int(effects.gradients.max()) + 1))
     for k, s in enumerate(number.tolist()):
         to[k, effects.gradients[effects.ptr[s] : effects.ptr[s + 1]]] = 1

@@ -27,16 +27,12 @@ from vertexrt.kernels.cuda.calls import (
     new_arguments,
 )
 from vertexrt.kernels.cuda.device import CUBLAS_CODES, SIZE
-from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.pack import TEMPORARY
 from vertexrt.kernels.cuda.row_text import tensor_word
 from vertexrt.kernels.cuda.steps import (
-    CHUNKED,
     EDGES,
     LISTED,
     SEGMENTS,
-    SPLITS,
-    TILES,
     Kernel,
     Launches,
 )
@@ -51,18 +47,17 @@ Array = np.ndarray[Any, Any]
 
 # Columns of a step. A kernel and a product share the first, and those of tiles.
 IS_GEMM = 0
-FUNCTION, OVER, EACH, THREADS, WHEN, OF_EDGES, WORDS, WORD_COUNT, LOOKUP = range(1, 10)
+FUNCTION, OVER, EACH, THREADS, WHEN, DOWN, WORDS, WORD_COUNT, LOOKUP = range(1, 10)
 PER_ROW, PER_EDGE, LOW, HIGH, TILE_ROWS = range(21, 26)  # high is 0 where there is no bound
 FORM, WEIGHT, M, K, GEMM_EDGES, TIMES, X, Y = 1, 2, 3, 4, 5, 6, 7, 14
 WORD, BY, STEP, START, T_ROWS, T_EDGES, T_ONCE = range(7)
 STEP_COLUMNS = 26
 PLAIN, TRANSPOSED, OUTER = range(3)  # products: y = x w^T, y = x w, g += d^T x
 BY_ROW, BY_EDGE, IN_TEMPORARY, ROW_OR_TEMPORARY = range(4)  # how an operand's first row is found
-HEAD = 7  # values of `Args` before its words
+HEAD = 6  # values of `Args` before its words
 
 NOTHING = Temporary(0, 0, 0)
 ROWS_A_PRODUCT = 1 << 14  # of an outer product: sums over more lose digits of float32
-CHUNKS, ROWS_A_CHUNK, ROWS_A_SPLIT = LIMITS.chunks, LIMITS.rows_a_chunk, LIMITS.rows_a_split
 
 
 class Grid(NamedTuple):
@@ -70,13 +65,12 @@ class Grid(NamedTuple):
 
     Attributes:
         across, down: blocks of a kernel, or rows of a product; across is 0 where nothing is.
-        first, chunks: of the arguments of a kernel.
+        first: of the arguments of a kernel.
     """
 
     across: int
     down: int
     first: int
-    chunks: int
 
 
 @compiled
@@ -90,27 +84,19 @@ def extent(step: Array, row: Array, lookup_at: Array, lookup: int) -> Grid:
     n, listed, m = row[1], row[2] < 0, row[4]
     most = max(n * step[PER_ROW], m * step[PER_EDGE])
     if step[HIGH] and not step[LOW] < most <= step[HIGH]:
-        return Grid(0, 0, 0, 0)
+        return Grid(0, 0, 0)
     if step[IS_GEMM]:
-        return Grid((m if step[GEMM_EDGES] else n) * step[TIMES], 1, 0, 1)
-    over, each, count = step[OVER], step[EACH], m if step[OF_EDGES] else n
+        return Grid((m if step[GEMM_EDGES] else n) * step[TIMES], 1, 0)
+    over, each = step[OVER], step[EACH]
     if step[WHEN] == LISTED and not listed:
-        return Grid(0, 0, 0, 0)
+        return Grid(0, 0, 0)
     if over in (OVER_ROWS, EDGES):
-        return Grid((count + each - 1) // each, 1, 0, 1)
+        return Grid(((n if over == OVER_ROWS else m) + each - 1) // each, 1, 0)
     if over == SEGMENTS:
         first = lookup_at[lookup + step[LOOKUP]]
-        return Grid(lookup_at[lookup + step[LOOKUP] + 1] - first, each, first, 1)
-    if over == TILES:
-        return Grid(each, (most + step[TILE_ROWS] - 1) // step[TILE_ROWS], 0, 1)
-    if over == SPLITS:
-        chunks = min(step[TILE_ROWS], (most + ROWS_A_SPLIT - 1) // ROWS_A_SPLIT)
-    else:
-        chunks = min(CHUNKS, (count + ROWS_A_CHUNK - 1) // ROWS_A_CHUNK)
-        each = each if count else 0
-    if step[WHEN] == CHUNKED:
-        return Grid(each if chunks > 1 else 0, 1, 0, chunks)
-    return Grid(each, chunks, 0, chunks)
+        return Grid(lookup_at[lookup + step[LOOKUP] + 1] - first, each, first)
+    down = (most + step[TILE_ROWS] - 1) // step[TILE_ROWS]
+    return Grid(each, min(down, step[DOWN]) if step[DOWN] else down, 0)
 
 
 def _operand(step: Array, at: int, row: Array, words: Array, itemsize: int) -> Any:
@@ -195,7 +181,7 @@ def launch_step(
     at = FIRST_ARGUMENT
     for k in range(1, 6):
         arguments[at + k - 1] = row[k]
-    arguments[at + 5], arguments[at + 6] = grid.first, grid.chunks
+    arguments[at + 5] = grid.first
     first, count = step[WORDS], step[WORD_COUNT]
     for w in range(count):
         arguments[at + HEAD + w] = words[step_words[first + w]]
@@ -268,7 +254,7 @@ def encode(
 
 def _encode_kernel(row: Array, step: Kernel, address: int, words: int) -> None:
     row[FUNCTION : THREADS + 1] = address, step.over, step.each, step.threads
-    row[WHEN], row[OF_EDGES] = step.when, step.edges or step.over == EDGES
+    row[WHEN], row[DOWN] = step.when, step.down
     row[WORDS], row[WORD_COUNT] = words, len(step.words)
     _encode_range(row, step.rows, step.tile_rows)
 

@@ -41,7 +41,7 @@ def kernel_sources(launches: Sequence[Launches]) -> dict[str, str]:
     bodies = [s.body for x in launches for s in x.steps if isinstance(s, Kernel)]
     names = {kernel_name(body): body for body in bodies}
     return {
-        name: f'#include "few_rows_matmul.cuh"\n\n{body.replace("NAME", name, 1)}'
+        name: f'#include "products.cuh"\n\n{body.replace("NAME", name, 1)}'
         for name, body in names.items()
     }
 

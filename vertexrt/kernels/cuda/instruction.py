@@ -16,13 +16,12 @@ class LaunchColumns:
     """What an instruction has in addition.
 
     Attributes:
-        start, chunks: `first` and `chunks` of the arguments of a launch.
+        start: `first` of the arguments of a launch.
         across, down: blocks of a launch; before: blocks of its round in front of it; counter: the
             first of its counters among those of its round.
     """
 
     start: int
-    chunks: int
     across: int
     down: int
     before: int
@@ -32,7 +31,7 @@ class LaunchColumns:
 OF_LAUNCHES = tuple(field.name for field in fields(LaunchColumns))
 ALIGN = 4  # words: what a thread loads at once
 COLUMNS = -(-(WORDS + len(OF_LAUNCHES)) // ALIGN) * ALIGN
-START, CHUNKS, ACROSS, DOWN, BEFORE, COUNTER = range(WORDS, WORDS + len(OF_LAUNCHES))
+START, ACROSS, DOWN, BEFORE, COUNTER = range(WORDS, WORDS + len(OF_LAUNCHES))
 
 # OP: one of these, or from FIRST_OP on a step of the function.
 OPS = "END", "FORWARD", "BACKWARD", "SQUARES", "FINISH", "CHECK", "UPDATE", "FIRST_OP"

@@ -27,17 +27,16 @@ class LaunchLimits:
             whose groups are clusters, of 132: 7 clusters of 16 run at once, or 15 of 8 (H200).
         deep_split, most_blocks: a block of such a kernel takes no more of the depth, unless there
             are so many blocks: those of a multiprocessor wait for weights side by side.
-        chunk, tile: of the depth, and columns of a block, as in few_rows_matmul.cuh; a block takes
+        chunk, tile: of the depth, and columns of a block, as in products.cuh; a block takes
             at least two chunks.
         beside: what a block takes beside its chunks, in chunks: a beginning, an end, and a sum of
             splits. By the times of 2600 x 650 and 800 x 200 with 64 rows it is 4 (H200); twice
             that is taken, so that only depths that gain clearly are made in several turns.
         product_threads: of a block.
-        large_rows, large_columns: of the tile of a block, as in tiled_matmul.cuh.
+        large_rows, large_columns: of the tile of a block, as in products.cuh.
         row_splits: most of the depth of a product of many rows, each of `split_depth` or more; with
             at most `split_tiles` tiles across.
         short: elements of a result that a warp makes at once.
-        added_each: elements of a gradient to which a block adds splits, as in many_rows_matmul.cuh.
         splits: most of the rows of an outer product, each of `rows_a_split` or more.
         partial: most elements that they leave.
         counters: of tiles whose depth blocks share, all that a launch may need.
@@ -72,7 +71,6 @@ class LaunchLimits:
     split_depth: int = 1024
     split_tiles: int = 48
     short: int = 16
-    added_each: int = 4096
     splits: int = 16
     rows_a_split: int = 128
     partial: int = 1 << 22

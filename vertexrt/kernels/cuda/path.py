@@ -15,7 +15,8 @@ from typing import NamedTuple
 from vertexrt.ir.layers import Phase, is_within_layer
 from vertexrt.ir.passes.segment import SegmentedTask, segment_tasks
 from vertexrt.ir.program import Stage
-from vertexrt.kernels.cuda.cell_cut import LEVEL_ROWS, CellSide, NoCell, cut_side
+from vertexrt.kernels.cuda.cell import LEVEL_ROWS, CellSide
+from vertexrt.kernels.cuda.cell_cut import NoCell, cut_side
 from vertexrt.kernels.cuda.cell_text import cell_places, fixed_bytes, least_places
 from vertexrt.kernels.cuda.weights import (
     SHARED_STATE_BYTES,

@@ -22,21 +22,19 @@ from vertexrt.kernels.cuda.cuts import (
 from vertexrt.kernels.cuda.driver import (
     FUNCTION,
     IS_GEMM,
-    WHEN,
     Grid,
     extent,
 )
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,
     BEFORE,
-    CHUNKS,
     COUNTER,
     DOWN,
     FINISH,
     FOR_ALL,
     START,
 )
-from vertexrt.kernels.cuda.steps import CHUNKED
+from vertexrt.kernels.cuda.steps import ONE_A_BLOCK
 from vertexrt.kernels.layout import PAD
 from vertexrt.script.isa import (
     EDGES,
@@ -252,27 +250,28 @@ def _draft_launch(
     t, apart, first = which
     used, found = there
     row, lookup = launched.table[t], launched.lookup_ptr[t]
-    after, previous = first, first - 1  # the first round after what was made; the last step's
-    whole = False  # the last step is a product that leaves no splits
+    after = first  # the first round after what was made
     for s in range(facts.steps_ptr[row[0]], facts.steps_ptr[row[0] + 1]):
         step = facts.steps[s]
         grid = extent(step, row, launched.lookup_at, lookup)
-        if grid.across == 0 or (whole and step[WHEN] == CHUNKED):
+        if grid.across == 0:
             continue
         place = drafts.apart[found]
         place[APART_AT] = _where(launched, facts, (t, apart), s)
         place[APART_LAUNCH], place[APART_STEP], place[APART_TEMPORARY] = t, s, used
-        whole = place[APART_AT] == AFTER_IT and facts.products[s, IS_GEMM] != 0
-        turn = max(after, previous + 1) if step[WHEN] == CHUNKED else after
-        turn = _take_turn(facts.added, facts.adds_ptr[s], facts.adds_ptr[s + 1], turn, drafts.last)
-        previous = turn
+        turn = _take_turn(facts.added, facts.adds_ptr[s], facts.adds_ptr[s + 1], after, drafts.last)
         if not facts.adds[s]:
             after = turn + 1
         drafts.rounds[found] = turn
         _write_step(drafts.rows[found], step, row, grid, used)
-        drafts.rows[found, COUNTER] = facts.counters[s]
+        drafts.rows[found, COUNTER] = counters_of(facts.counters[s], grid)
         found += 1
     return found
+
+
+def counters_of(counters: int, grid: Grid) -> int:
+    """Return how many counters the blocks of a step need."""
+    return grid.across * grid.down if counters == ONE_A_BLOCK else counters
 
 
 def _where(launched: Launched, facts: Facts, which: tuple[int, int], s: int) -> int:
@@ -296,7 +295,7 @@ def _write_step(to: Array, step: Array, row: Array, grid: Grid, used: int) -> No
     to[OP], to[PROGRAM], to[TEMPORARY] = step[FUNCTION], p, used
     to[ROWS], to[FIRST], to[LISTED] = n, lo, at
     to[EDGES], to[FIRST_EDGE] = m, elo
-    to[START], to[CHUNKS] = grid.first, grid.chunks
+    to[START] = grid.first
     to[ACROSS], to[DOWN] = grid.across, grid.down
 
 

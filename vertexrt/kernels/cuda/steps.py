@@ -15,9 +15,9 @@ from vertexrt.lower.launches import LaunchPlan, LibraryProduct, LookupSum, RowRa
 Array = np.ndarray[Any, Any]
 
 # What the grid of a kernel covers.
-ROWS, EDGES, FIXED, SEGMENTS, TILES, SPLITS = range(6)
-# When it is launched: always, where rows are listed, or to add up what the last step left in parts.
-ALWAYS, LISTED, CHUNKED = range(3)
+ROWS, EDGES, SEGMENTS, TILES = range(4)
+ALWAYS, LISTED = range(2)  # when it is launched: always, or where rows are listed
+ONE_A_BLOCK = -1  # counters
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +28,13 @@ class Kernel:
         body: its source, named NAME.
         words: what it is given, by name.
         over: what its grid covers.
-        each: how much of it a block does; the blocks of the grid where it covers nothing of the
-            launch, tiles, or splits of rows; its second extent where it covers segments.
-        edges: of a sum over rows: whether the rows are edges.
-        rows: for which launches it is there, None for all; tile_rows: of a block of a product, or
-            splits of the rows of one.
-        adds: it makes nothing that a later step of the program reads, except the next one where
-            that is CHUNKED; it only adds to gradients.
-        counters: that blocks need which share work; zero before and after.
-        product: the same as a product of a library, with the sum of its splits, where it is one.
+        each: how much of it a block does; blocks across the grid where it covers tiles; its second
+            extent where it covers segments.
+        rows: for which launches it is there, None for all; tile_rows: of a block, by which the
+            second extent follows; down: the most of that, 0 where there is none.
+        adds: it makes nothing that a later step of the program reads; it only adds to gradients.
+        counters: that blocks need which share work, or ONE_A_BLOCK; zero before and after.
+        product: the same as a product of a library, where it is one.
         scratch: elements of shared memory that a block has for its rows.
     """
 
@@ -46,9 +44,9 @@ class Kernel:
     each: int
     threads: int
     when: int = ALWAYS
-    edges: bool = False
     rows: RowRange | None = None
     tile_rows: int = 1
+    down: int = 0
     adds: bool = False
     counters: int = 0
     product: LibraryProduct | None = None
@@ -90,7 +88,6 @@ class StepEffects(NamedTuple):
         only: bool [steps + 1] see `Kernel.adds`; the last is False.
         ptr, gradients: int64, CSR of the gradients that each step adds to, by their numbers.
         temporaries: bool [steps] which read or write temporaries of their launch.
-        follows: bool [steps] which go on with what the step before them has made.
         counters: int64 [steps] see `Kernel.counters`.
     """
 
@@ -98,7 +95,6 @@ class StepEffects(NamedTuple):
     ptr: Array
     gradients: Array
     temporaries: Array
-    follows: Array
     counters: Array
 
 
@@ -114,17 +110,12 @@ def effects_of(steps: Sequence[Step], owners: Mapping[int, int]) -> StepEffects:
         ptr,
         gradients,
         np.array([*map(_takes_temporaries, steps)], np.bool_),
-        np.array([*map(_follows, steps)], np.bool_),
         np.array([*map(_counters_of, steps)], np.int64),
     )
 
 
 def _only_adds(step: Step) -> bool:
     return step.adds if isinstance(step, Kernel) else isinstance(step.product, Outer)
-
-
-def _follows(step: Step) -> bool:
-    return isinstance(step, Kernel) and step.when == CHUNKED
 
 
 def _counters_of(step: Step) -> int:

@@ -6,7 +6,7 @@ minibatch: how many rows of products there are is known when a step is launched.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -22,9 +22,7 @@ from vertexrt.kernels.cuda.products import (
     few_rows_products,
     is_odd_and_short,
     is_short,
-    large_product,
-    outer_product,
-    row_splits,
+    tiled_product,
 )
 from vertexrt.kernels.cuda.row_text import WARP
 from vertexrt.kernels.cuda.thread_groups import (
@@ -52,7 +50,6 @@ from vertexrt.lower.launches import (
     CopiedProduct,
     Finished,
     FinishedRows,
-    Gathered,
     GroupLaunch,
     LaunchPlan,
     LaunchStep,
@@ -60,6 +57,7 @@ from vertexrt.lower.launches import (
     LookupSum,
     RowRange,
     RowSum,
+    TiledProduct,
 )
 from vertexrt.lower.lowering import Memories, Shares, ValuePlaces, lower_product
 from vertexrt.lower.threads import ElementLoop, StoreElements, ThreadKernel, with_register
@@ -130,7 +128,11 @@ class _LaunchLowering:
         """Lower all of it."""
         for step in self.task.steps:
             if isinstance(step, Product) and self.nodes[step.node].op == "matmul":
-                self._product(step.node)
+                # Products next to each other depend on each other only where one is the operand of
+                # another.
+                if self.nodes[step.node].inputs[1] in self.products:
+                    self._products()
+                self.products.append(step.node)
             elif isinstance(step, Product):
                 self._products()
                 self._sum(step.node)
@@ -138,7 +140,10 @@ class _LaunchLowering:
                 self._products(step, finished)
             else:
                 self._products()
-                self._group_or_gathers(step)
+                if self.copies.only_gathers(step):
+                    self.before.append(step)
+                else:
+                    self._group(step)
         self._products()
         assert not self.before, "a copy for products comes before products"
         taken, needs = tuple(self.memories.taken), self.memories.elements
@@ -155,12 +160,6 @@ class _LaunchLowering:
         assert isinstance(loop, ElementLoop), f"{loop} is no loop over elements"
         statements = tuple(with_register(x, self.place[k], k) for x in loop.statements)
         return {k: FinishedRows(k, statements, kernel.listed)}
-
-    def _group_or_gathers(self, group: Group) -> None:
-        if self.copies.only_gathers(group):
-            self.before.append(group)
-        else:
-            self._group(group)
 
     def _group(self, group: Group, rows: RowRange | None = None) -> None:
         self.steps.append(GroupLaunch(self._lowered_group(group), rows=rows))
@@ -197,7 +196,6 @@ class _LaunchLowering:
             self.memories.end,
             LIMITS.chunks * (-(-size // PAD) * PAD),
             -(-size // LIMITS.sum_columns),
-            -(-size // LIMITS.sum_threads),
             LIMITS.sum_threads,
         )
         self.steps.append(step)
@@ -219,23 +217,14 @@ class _LaunchLowering:
         self._pack(outers[0].d)
         self._pack(outers[0].x)
         for p in outers:
-            if not self.block:
-                self.steps.append(LibraryProduct(p))
-                continue
-            step = outer_product(p, self.memories.end, self.block, self.vector)
-            self.steps.append(step)
-            self.memories.once += step.elements
+            self.steps.append(self._tiled(p) if self.block else LibraryProduct(p))
+
+    def _tiled(self, p: MatrixProduct | Outer, rows: RowRange | None = None) -> TiledProduct:
+        step = tiled_product(p, rows, self.memories.end, self.block, self.vector)
+        self.memories.reach(step.end)
+        return step
 
     # Products.
-
-    def _product(self, k: int) -> None:
-        """Add a product to those that are launched together.
-
-        Products next to each other depend on each other only where one is the operand of another.
-        """
-        if self.nodes[k].inputs[1] in self.products:
-            self._products()
-        self.products.append(k)
 
     def _products(
         self, after: Group | None = None, finished: Mapping[int, Finished] = NOTHING
@@ -259,65 +248,48 @@ class _LaunchLowering:
         finished: Mapping[int, Finished],
     ) -> None:
         """Lower products: few rows in one kernel, many one by one with copies before and after."""
-        sources = self.copies.sources(before, products)
-        given = self._given(products, sources, finished)
+        sources, given = self.copies.sources(before, products), []
+        for k in products:
+            (product,) = self._lowered(k)
+            assert isinstance(product, MatrixProduct), f"%{k} is lowered to {product}"
+            self._pack(product.x)
+            source = sources.get(self.nodes[k].inputs[1])
+            given.append(CopiedProduct(product, source, finished.get(k)))
         few = self.vector == FLOATS and not any(is_odd_and_short(p.product) for p in given)
-        left = self._gathers(before, sources if few else {})
-        above = self._few_rows(given) if few else None
+        # Groups some of whose copies products do not read themselves come first.
+        read = {*sources} if few else set()
+        left = [x for x in before if self.task.local.intersection(x.nodes) <= read]
+        for group in before:
+            if group not in left:
+                self._group(group)
+        above = None
+        if few:
+            steps = few_rows_products(given, self.memories.end, self.processors)
+            self.steps += steps
+            self.memories.once += max(step.elements for step in steps)
+            last = steps[-1].rows
+            above = RowRange(last.per_row, last.per_edge, last.high)
         for group in left:
             self._group(group, above)
         for p in given:
             self.steps += self._many_rows(p.product, above)
         if after is not None:
             self._group(after, above)
-        self._unpack([p.product.y for p in given])
-
-    def _given(
-        self,
-        products: Sequence[int],
-        sources: Mapping[int, Gathered],
-        finished: Mapping[int, Finished],
-    ) -> list[CopiedProduct]:
-        """Lower products to the records of every device, and pack their operands."""
-        found = []
-        for k in products:
-            (product,) = self._lowered(k)
-            assert isinstance(product, MatrixProduct), f"%{k} is lowered to {product}"
-            self._pack(product.x)
-            source = sources.get(self.nodes[k].inputs[1])
-            found.append(CopiedProduct(product, source, finished.get(k)))
-        return found
-
-    def _gathers(self, groups: Sequence[Group], sources: Collection[int]) -> list[Group]:
-        """Lower groups some of whose copies products do not read themselves; return the others."""
-        left = []
-        for group in groups:
-            if self.task.local.intersection(group.nodes) <= {*sources}:
-                left.append(group)
-            else:
-                self._group(group)
-        return left
-
-    def _few_rows(self, products: Sequence[CopiedProduct]) -> RowRange:
-        """Lower products of few rows; return for how many rows others are there."""
-        steps = few_rows_products(products, self.memories.end, self.processors)
-        self.steps += steps
-        self.memories.once += max(step.elements for step in steps)
-        last = steps[-1].rows
-        return RowRange(last.per_row, last.per_edge, last.high)
+        for p in given:  # copy rows to where they are not contiguous
+            y = p.product.y
+            if y.packed is not None:
+                self.packed.add(y.packed)
+                self._move(y.packed, y.place)
 
     def _many_rows(self, p: MatrixProduct, rows: RowRange | None) -> list[LaunchStep]:
         """Lower a product of many rows, or of any number where it has no form of few."""
         if self.block:
-            splits, partial = row_splits(p), None
-            if splits > 1:
-                partial = self.memories.temporary(splits * p.wide * p.each, p.edges)
-            return [large_product(p, rows, self.block, self.vector, partial)]
+            return [self._tiled(p, rows)]
         if rows is not None or not is_short(p):
             return [LibraryProduct(p, rows)]
         few = replace(all_rows(p), high=LIMITS.shared_rows)
         above = replace(few, low=few.high, high=EVERYTHING)
-        short = large_product(p, few, LIMITS.product_threads, self.vector)
+        short = tiled_product(p, few, self.memories.end, LIMITS.product_threads, self.vector)
         return [short, LibraryProduct(p, above)]
 
     def _pack(self, operand: Operand) -> None:
@@ -325,13 +297,6 @@ class _LaunchLowering:
         if operand.packed is not None and operand.packed not in self.packed:
             self.packed.add(operand.packed)
             self._move(operand.place, operand.packed)
-
-    def _unpack(self, results: Sequence[Operand]) -> None:
-        """Copy rows to where they are not contiguous."""
-        for y in results:
-            if y.packed is not None:
-                self.packed.add(y.packed)
-                self._move(y.packed, y.place)
 
     def _move(self, source: ValuePlace, to: ValuePlace) -> None:
         """Copy the rows of a launch that takes a list of rows."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vertexrt.kernels.cuda.edge_sums import write_edge_sum, write_sums_over_parents
+from vertexrt.kernels.cuda.edge_sums import write_edge_sums
 from vertexrt.kernels.cuda.element_text import LANES, ElementText
 from vertexrt.kernels.cuda.row_text import RowText
 from vertexrt.lower.kernel import Temporary, ValuePlace, register_name
@@ -92,7 +92,7 @@ class ThreadText:
         name = f"v{part.number}"
         if isinstance(part.value, EdgeSum):
             self.t.line(f"real {name} = 0;")
-            write_edge_sum(self.elements, part.value, name)
+            write_edge_sums(self.elements, [(part.value, name)])
         else:
             self.t.line(f"const real {name} = {self.elements.value(part.value)};")
         for to in part.to:
@@ -194,10 +194,7 @@ class ThreadText:
                 self._after += [self._store_number(to, f"v{number}") for to in x.to]
 
     def _sum_up(self) -> None:
-        if len(self._joined) == 1:
-            write_edge_sum(self.elements, *self._joined[0])
-        else:
-            write_sums_over_parents(self.elements, self._joined)
+        write_edge_sums(self.elements, self._joined)
         self._joined = []
 
     def _make(self, x: MakeElements) -> None:

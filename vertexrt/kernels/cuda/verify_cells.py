@@ -25,6 +25,7 @@ from vertexrt.kernels.cuda.cell_script import (
     MEET,
     NEXT,
     PIECE,
+    READS_ABOVE,
     TAKE,
 )
 from vertexrt.kernels.cuda.persistent_launch import Paths
@@ -39,13 +40,17 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(slots=True)
 class Row:
-    """What a level does on a row: pairs of rows (or edges) and places."""
+    """What a level does on a row: pairs of rows (or edges) and places.
+
+    `above` is the edge to its parent in a layer above, -1 for none.
+    """
 
     row: int
     place: int
     edge: int
     children: list[tuple[int, int]]
     parents: list[tuple[int, int]]
+    above: int
 
 
 @dataclass(slots=True)
@@ -98,14 +103,20 @@ def verify_cells(
                 int(facts.cell_of[p]): int(facts.chip_of[p])
                 for p in np.flatnonzero(facts.side_of == s)
             }
-            script = list(decode_cells(words[begin:], first, back, masks))
-            _Group(f"side {s}, group {g}", schedule, wanted, back, above, masks).run(script)
+            reads_above = bool(facts.sides[s, READS_ABOVE])
+            script = list(decode_cells(words[begin:], first, back, masks, reads_above))
+            name = f"side {s}, group {g}"
+            _Group(name, schedule, wanted, back, above, masks, reads_above).run(script)
 
 
 def decode_cells(
-    words: Array, first: int, back: bool, masks: dict[int, int]
+    words: Array, first: int, back: bool, masks: dict[int, int], reads_above: bool = False
 ) -> Iterator[Level | Moved]:
-    """Yield what a script says, with each repetition as a level of its own."""
+    """Yield what a script says, with each repetition as a level of its own.
+
+    Args:
+        masks: `chip_of` of each cell; reads_above: rows have pairs of their parents above.
+    """
     piece, end, at = 0, first, 0
     while True:
         x, y, z, _ = words[piece + at].tolist()
@@ -119,7 +130,8 @@ def decode_cells(
             continue
         if op == LEVEL:
             size = y >> 16
-            yield from _levels(words[piece + at : piece + at + size], x >> 8, back, masks[x >> 8])
+            level = words[piece + at : piece + at + size]
+            yield from _levels(level, x >> 8, back, masks[x >> 8], reads_above)
         elif op in (TAKE, LEAVE):
             size = 1 + (y + 1) // 2
             pairs = words[piece + at + 1 : piece + at + size].reshape(-1, 2)[:y].tolist()
@@ -129,9 +141,9 @@ def decode_cells(
         at += size
 
 
-def _levels(words: Array, cell: int, back: bool, mask: int) -> Iterator[Level]:
+def _levels(words: Array, cell: int, back: bool, mask: int, reads_above: bool) -> Iterator[Level]:
     _, counts, times, stride = words[0].tolist()
-    children_on, edges_on = words[1, :2].tolist()
+    children_on, edges_on, _, above_on = words[1].tolist()
     count, sent = counts & 0xFF, counts >> 8 & 0xFF
     pairs = [(row, place) for row, place in words[2 + count :].reshape(-1, 2).tolist()]
     for t in range(times):
@@ -141,7 +153,10 @@ def _levels(words: Array, cell: int, back: bool, mask: int) -> Iterator[Level]:
             at = place if back else 0
             own = [(c + t * children_on if c >= 0 else c, p) for c, p in pairs[first : first + n]]
             above = [(e, p) for e, p in pairs[at : at + parents]] if back else []
-            place = 0 if back else place
+            place, highest = 0 if back else place, -1
+            if reads_above:
+                edge_above = pairs[at + parents][0]
+                highest = edge_above + t * above_on if edge_above >= 0 else -1
             if t % 2:
                 chain = next(n for n in range(len(own)) if mask >> n & 1)
                 child, other = own[chain]
@@ -151,7 +166,7 @@ def _levels(words: Array, cell: int, back: bool, mask: int) -> Iterator[Level]:
             if t:  # by which the repetition before has left something
                 chain = next(n for n in range(len(own)) if mask >> n & 1)
                 above = [(edge + chain + (t - 1) * edges_on, p) for _, p in above]
-            rows.append(Row(row + t * stride, place, edge + t * edges_on, own, above))
+            rows.append(Row(row + t * stride, place, edge + t * edges_on, own, above, highest))
         yield Level(cell, sent, rows)
 
 
@@ -160,7 +175,8 @@ class _Group:
 
     Args:
         wanted: the cell of each row that it must run.
-        above: the first edge whose parent is of a layer above; masks: `chip_of` of each cell.
+        above: the first edge whose parent is of a layer above; masks, reads_above: of
+            `decode_cells`.
     """
 
     def __init__(
@@ -171,9 +187,10 @@ class _Group:
         back: bool,
         above: int,
         masks: dict[int, int],
+        reads_above: bool,
     ) -> None:
         self.name, self.s, self.wanted, self.back = name, schedule, wanted, back
-        self.above, self.masks = above, masks
+        self.above, self.masks, self.reads_above = above, masks, reads_above
         self.holds: dict[int, int] = {}  # place -> row, or edge
         self.read: set[int] = set()  # places that were read since all have met
         self.done: set[int] = set()
@@ -211,8 +228,11 @@ class _Group:
             if self.back:
                 a, b = s.parent_ptr[x.row], s.parent_ptr[x.row + 1]
                 above = [e for e, _ in x.parents]
-                own = [e for e in s.parent_edge[a:b].tolist() if e < self.above]
+                edges = s.parent_edge[a:b].tolist()
+                own = [e for e in edges if e < self.above]
                 self._check(above == own, f"parents' edges {above}")
+                higher = [e for e in edges if e >= self.above and self.reads_above]
+                self._check([x.above] == (higher or [-1]), f"edge {x.above} from a layer above")
             mask = self.masks[level.cell]
             inside = [y for n, y in enumerate(x.children) if mask < 0 or mask >> n & 1]
             for what, place in x.parents if self.back else inside:

@@ -15,15 +15,14 @@ import numpy as np
 from vertexrt.engine.batched import Run
 from vertexrt.errors import PlanError
 from vertexrt.ir.program import Stage
-from vertexrt.kernels.cuda.cuts import APART_AT, APART_LAUNCH, APART_STEP
+from vertexrt.kernels.cuda.cuts import APART_AT
 from vertexrt.kernels.cuda.dependences import LaunchedSteps, first_conflict, launched_steps
-from vertexrt.kernels.cuda.driver import IS_GEMM
+from vertexrt.kernels.cuda.driver import Grid
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,
     BACKWARD,
     BEFORE,
     CHECK,
-    CHUNKS,
     COUNTER,
     DOWN,
     END,
@@ -35,6 +34,7 @@ from vertexrt.kernels.cuda.instruction import (
     UPDATE,
 )
 from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
+from vertexrt.kernels.cuda.script_rounds import counters_of
 from vertexrt.kernels.layout import PAD
 from vertexrt.script.isa import (
     EDGES,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-OPERANDS = [ROWS, FIRST, LISTED, EDGES, FIRST_EDGE, START, CHUNKS, ACROSS, DOWN]
+OPERANDS = [ROWS, FIRST, LISTED, EDGES, FIRST_EDGE, START, ACROSS, DOWN]
 OP_WORD = {
     END: "end",
     FORWARD: "forward",
@@ -138,14 +138,11 @@ class _Rounds:
     def _steps(self) -> Iterator[Step]:
         """List what has to run, in the order of the table."""
         facts, writer = self.executable.facts, self.executable.writer
-        apart = self.written.apart[:, [APART_LAUNCH, APART_STEP]].tolist()
-        whole = {(t, s) for t, s in apart if facts.products[s, IS_GEMM]}  # without splits
         lookups = self.written.lookup_ptr, self.written.lookup_at
         for t, s, grid in launched_steps(self.table, (facts.steps_ptr, facts.steps), lookups):
             p, *operands = self.table[t].tolist()
-            follows = self.executable.effects.follows[s] and (t, s - 1) in whole
-            if facts.sides[p] < 0 and not follows:
-                of_grid = grid.first, grid.chunks, grid.across, grid.down
+            if facts.sides[p] < 0:
+                of_grid = grid.first, grid.across, grid.down
                 key = writer.op(writer.all_steps[s]), *operands, *(int(x) for x in of_grid)
                 yield Step(t, s, key)
 
@@ -313,7 +310,8 @@ class _Rounds:
         taken: dict[int, list[tuple[int, int]]] = defaultdict(list)
         for step in self.steps:
             first = int(self.script[step.at, COUNTER])
-            end = first + int(self.executable.effects.counters[step.number])
+            blocks = Grid(*(int(self.script[step.at, k]) for k in (ACROSS, DOWN, START)))
+            end = first + int(counters_of(self.executable.effects.counters[step.number], blocks))
             others = taken[int(self.round[step.at])]
             if first < end and any(first < other[1] and other[0] < end for other in others):
                 self.fail(step.at, f"counters {first}..{end - 1}", "none that its round has twice")

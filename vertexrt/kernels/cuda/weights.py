@@ -21,7 +21,7 @@ MOST_OF_A_CLUSTER = 16  # processors of a group that is a thread-block cluster
 
 
 def holds_pairs(precision: str, real: np.dtype[Any]) -> bool:
-    """Tell whether kernels hold weights as pairs of bfloat16: VRT_PAIRS of tensor_cores.cuh."""
+    """Tell whether kernels hold weights as pairs of bfloat16: VRT_PAIRS of mac.cuh."""
     return precision == "bf16" and real == np.float32
 
 

@@ -13,7 +13,8 @@
 //     state places   of rows: the vectors that parents read in full, and own units of others
 //     edge places    own units of what a row leaves for its child, read by the child's row
 //     buffers        vectors of the rows of a level, from one stage to the next, two in turn
-//     operands       own units of what expressions read from memory, copied some levels ahead
+//     operands       what is read from memory, copied some levels ahead: own units for expressions,
+//                    and in full for products
 //
 // The members of a group follow one script, made of words of 16 bytes:
 //
@@ -41,6 +42,7 @@ struct CellMachine {
     using Side = Side_;
     using U = Units<Side::UNITS, Side::PROCESSORS>;
     static constexpr int PROCESSORS = Side::PROCESSORS, OWN = U::OWN, ON_CHIP = U::ON_CHIP;
+    static constexpr int OPERANDS = Side::READS + Side::EDGE_READS + Side::FULL_READS;  // of a cell
     static constexpr Scope SCOPE = scope_of(PROCESSORS);
     using Weights = typename Side::Weights;
 
@@ -49,8 +51,8 @@ struct CellMachine {
     Channel<PROCESSORS> channel;
     ScriptWord* script;
     CellOperand* operands;
-    real *parameters, *reads, *edge_reads, *staged, *staged_edges, *carried, *buffers;
-    real *edge_buffers, *partial, *edges, *states;
+    real *parameters, *reads, *edge_reads, *full_reads, *staged, *staged_edges, *carried, *buffers;
+    real *edge_buffers, *folds, *edge_folds, *partial, *edges, *states;
     const ScriptWord* const memory;
     int at = 0, buffer = 0, parity = 0;
     bool after_one = false;         // the last level was one row
@@ -64,15 +66,18 @@ struct CellMachine {
                                            const ScriptWord* memory, int instruction)
         : words(words), held(held), channel(o, barriers, Side::ROOM, instruction), memory(memory) {
         script = take<ScriptWord>(free, CELL_PIECE);
-        operands = take<CellOperand>(free, Side::CELLS * (Side::READS + Side::EDGE_READS));
-        parameters = take<real>(free, Side::PARAMETERS * OWN);
+        operands = take<CellOperand>(free, Side::CELLS * OPERANDS);
+        parameters = take<real>(free, Side::PARAMETERS * ON_CHIP);
         reads = take<real>(free, CELL_BUFFERS * Side::ROWS * Side::READS * OWN);
         edge_reads = take<real>(free, CELL_BUFFERS * Side::EDGES * Side::EDGE_READS * OWN);
+        full_reads = take<real>(free, CELL_BUFFERS * Side::ROWS * Side::FULL_READS * ON_CHIP);
         staged_edges = take<real>(free, Side::EDGES * Side::STAGED_EDGES * OWN);
         edge_buffers = take<real>(free, 2 * Side::EDGES * Side::EXCHANGED_EDGES * ON_CHIP);
         staged = take<real>(free, Side::ROWS * Side::STAGED * OWN);
         carried = take<real>(free, Side::ROWS * Side::CARRIED * OWN);
         buffers = take<real>(free, 2 * Side::ROWS * Side::EXCHANGED * ON_CHIP);
+        folds = take<real>(free, Side::ROWS * Side::FOLDS);
+        edge_folds = take<real>(free, Side::EDGES * Side::EDGE_FOLDS);
         partial = take<real>(free, Side::PARTIAL);
         edges = take<real>(free, Side::EDGE_PLACES * Side::LEFT * OWN);
         states = take<real>(free, Side::STATE_PLACES * Side::STATE);
@@ -83,6 +88,7 @@ struct CellMachine {
         clear(states,
               U::WHOLE && Side::STATE_PLACES > 0 ? Side::STATE : Side::STATE_PLACES * Side::STATE);
         if (!U::WHOLE) clear(buffers, 2 * Side::ROWS * Side::EXCHANGED * ON_CHIP);
+        if (!U::WHOLE) clear(full_reads, CELL_BUFFERS * Side::ROWS * Side::FULL_READS * ON_CHIP);
         if (Side::SCALE >= 0)
             scale =
                 real(*reinterpret_cast<const double*>(words[Side::SCALE >= 0 ? Side::SCALE : 0]));
@@ -97,30 +103,67 @@ struct CellMachine {
     static __device__ __forceinline__ void clear(real* from, int count) {
         for (int k = this_thread(); k < count; k += PROCESSOR) from[k] = 0;
     }
-    // For the tables of a side: an operand of a cell (those of edges come last), and a parameter.
+    // For the tables of a side: an operand of a cell (of rows, of edges, then those that are read in
+    // full), and a parameter.
     __device__ __forceinline__ void operand(int cell, int n, int word, int width, int start,
                                             int source) {
-        constexpr int EACH = Side::READS + Side::EDGE_READS;
-        if (this_thread() != (cell * EACH + n) % PROCESSOR) return;
+        if (this_thread() != (cell * OPERANDS + n) % PROCESSOR) return;
+        const bool own = n < OPERANDS - Side::FULL_READS && width > 1;
+        const int first = start + (own ? U::first(channel.rank) : 0);
         const real* const tensor =
-            word < 0 ? nullptr
-                     : reinterpret_cast<const real*>(words[word]) + start + U::first(channel.rank);
-        operands[cell * EACH + n] = {tensor, width, source};
+            word < 0 ? nullptr : reinterpret_cast<const real*>(words[word]) + first;
+        operands[cell * OPERANDS + n] = {tensor, width, source};
     }
     __device__ __forceinline__ void parameter(int n, int word, int start) {
         const real* const from = reinterpret_cast<const real*>(words[word]) + start;
-        for (int k = this_thread(); k < OWN; k += PROCESSOR)
-            parameters[n * OWN + k] =
-                k < U::count(channel.rank) ? from[U::first(channel.rank) + k] : real(0);
+        for (int c = this_thread(); c < ON_CHIP; c += PROCESSOR)
+            parameters[n * ON_CHIP + c] = U::element(c) >= 0 ? from[U::element(c)] : real(0);
     }
 
-    // Vectors on chip that products read: of a child, and of the row in this stage's buffer.
+    // Vectors on chip that products read: of a child, from memory, and of the row in this stage's
+    // buffer.
     template <class Rows>
     __device__ __forceinline__ const real* state(const Rows& rows, int i, int slot, int v) const {
         return states + rows.child(i, slot).place * Side::STATE + v * ON_CHIP;
     }
+    __device__ __forceinline__ const real* full(int i, int n) const {
+        return full_reads + ((buffer * Side::ROWS + i) * Side::FULL_READS + n) * ON_CHIP;
+    }
     __device__ __forceinline__ const real* sent(int i, int v) const {
         return buffers + ((parity * Side::ROWS + i) * Side::EXCHANGED + v) * ON_CHIP;
+    }
+
+    // A number of a row, or of an edge, made of all elements of vectors: of each by a warp.
+    __device__ __forceinline__ real* folded(int i, int n) const {
+        return folds + i * Side::FOLDS + n;
+    }
+    __device__ __forceinline__ real* edge_folded(int edge, int n) const {
+        return edge_folds + edge * Side::EDGE_FOLDS + n;
+    }
+    template <class Fold, int VECTORS, class X>
+    __device__ __forceinline__ void fold(int count, real* to, int pitch, X x) {
+        const int lane = this_thread() % 32;
+#pragma unroll 1
+        for (int i = this_thread() / 32; i < count; i += PROCESSOR / 32) {
+            const auto row = x(i);
+            Fold all;
+#pragma unroll 1
+            for (int c = 4 * lane; c < VECTORS * ON_CHIP; c += 4 * 32) {
+                const Vec<4> v = quartet(row, c);
+#pragma unroll
+                for (int k = 0; k < 4; ++k)
+                    if (U::element((c + k) % ON_CHIP) >= 0) all.add(v.v[k]);
+            }
+            const real found = all.template of<32>();
+            if (lane == 0) to[i * pitch] = found;
+        }
+    }
+    static __device__ __forceinline__ Vec<4> quartet(const real* row, int c) {
+        return load<4>(row + c);
+    }
+    template <class Row>
+    static __device__ __forceinline__ Vec<4> quartet(const Row& row, int c) {
+        return row(c);
     }
 
     // Load the first piece of the script, of so many words, and let others send from now on: with
@@ -355,6 +398,16 @@ struct CellMachine {
         ahead_left = (head.x & 0xff) == CELL_LEVEL ? head.z : 0;
         ahead_rows = ahead_children = ahead_above = 0;
     }
+    // The row of an operand's tensor for a row of the level that is fetched; -1 for none.
+    __device__ __forceinline__ long long row_of(const CellOperand& x, const ScriptWord& at_row,
+                                                const Pair* lists) const {
+        const bool own = x.source == OF_ITSELF, above = x.source == OF_ABOVE;
+        const int other = above ? at_row.y + (int)((unsigned)at_row.w >> 24)
+                                : (at_row.w & 0xffff) + x.source;
+        const int found = own ? at_row.x : lists[other].row;
+        const int further = own ? ahead_rows : above ? ahead_above : ahead_children;
+        return found >= 0 ? (long long)found + further : -1;
+    }
     __device__ __forceinline__ void fetch(int into) {
         constexpr int TOGETHER = U::TOGETHER, EACH = OWN / TOGETHER, PIECES = Side::READS * EACH;
         static_assert(PIECES > 0, "a side reads something");
@@ -366,21 +419,19 @@ struct CellMachine {
 #pragma unroll 1
             for (int p = PROCESSOR - 1 - this_thread(); p < count * PIECES; p += PROCESSOR) {
                 const int i = p / PIECES, n = p % PIECES / EACH, k = p % EACH * TOGETHER;
-                const CellOperand x = operands[cell * (Side::READS + Side::EDGE_READS) + n];
+                const CellOperand x = operands[cell * OPERANDS + n];
                 if (x.from == nullptr || k >= U::count(channel.rank)) continue;
-                const ScriptWord at_row = rows[i];
-                const bool own = x.source == OF_ITSELF, above = x.source == OF_ABOVE;
-                const int other = above ? at_row.y + (int)((unsigned)at_row.w >> 24)
-                                        : (at_row.w & 0xffff) + x.source;
-                const int found = own ? at_row.x : lists[other].row;
-                const bool there = found >= 0;
-                const long long row = found + (own     ? ahead_rows
-                                               : above ? ahead_above
-                                                       : ahead_children);
+                const long long row = row_of(x, rows[i], lists);
+                if (Side::READS_NUMBERS && x.width == 1) {
+                    real* const to = reads + ((into * Side::ROWS + i) * Side::READS + n) * OWN;
+                    if (k == 0) copy_or_zero<1>(to, x.from + row, true);
+                    continue;
+                }
                 copy_or_zero<TOGETHER>(
                     reads + ((into * Side::ROWS + i) * Side::READS + n) * OWN + k,
-                    there ? x.from + row * x.width + k : x.from, there);
+                    row >= 0 ? x.from + row * x.width + k : x.from, row >= 0);
             }
+            if constexpr (Side::FULL_READS > 0) fetch_full(into, cell, rows, count);
             if constexpr (Side::EDGE_READS > 0) fetch_edges(into, cell, rows, count, more.z);
             ahead_rows += head.w;
             ahead_children += more.x;
@@ -393,6 +444,23 @@ struct CellMachine {
         commit_copies();
     }
 
+    __device__ __forceinline__ void fetch_full(int into, int cell, const ScriptWord* rows,
+                                               int count) {
+        constexpr int TOGETHER = U::TOGETHER, EACH = ON_CHIP / TOGETHER, FULL = Side::FULL_READS;
+        const Pair* const lists = reinterpret_cast<const Pair*>(rows + count);
+#pragma unroll 1
+        for (int p = this_thread(); p < count * FULL * EACH; p += PROCESSOR) {
+            const int i = p / (FULL * EACH), n = p / EACH % FULL, c = p % EACH * TOGETHER;
+            const CellOperand x = operands[cell * OPERANDS + OPERANDS - FULL + n];
+            const int unit = U::element(c);
+            if (x.from == nullptr || unit < 0) continue;
+            const long long row = row_of(x, rows[i], lists);
+            copy_or_zero<TOGETHER>(
+                full_reads + ((into * Side::ROWS + i) * FULL + n) * ON_CHIP + c,
+                row >= 0 ? x.from + row * x.width + unit : x.from, row >= 0);
+        }
+    }
+
     // Operands of edges: source -1 for the edge itself, 0 for its child.
     __device__ __forceinline__ void fetch_edges(int into, int cell, const ScriptWord* rows,
                                                 int count, int edge_count) {
@@ -402,7 +470,7 @@ struct CellMachine {
 #pragma unroll 1
         for (int p = PROCESSOR - 1 - this_thread(); p < edge_count * PIECES; p += PROCESSOR) {
             const int e = p / PIECES, n = p % PIECES / EACH, k = p % EACH * TOGETHER;
-            const CellOperand x = operands[cell * (Side::READS + READS) + Side::READS + n];
+            const CellOperand x = operands[cell * OPERANDS + Side::READS + n];
             if (x.from == nullptr || k >= U::count(channel.rank)) continue;
             long long row = lists[e].row;
             if (x.source < 0) {  // edges of a row follow each other
@@ -410,8 +478,12 @@ struct CellMachine {
                 while (i > 0 && (rows[i].w & 0xffff) > e) --i;
                 row = rows[i].z + e - (rows[i].w & 0xffff);
             }
-            copy_or_zero<TOGETHER>(edge_reads + ((into * Side::EDGES + e) * READS + n) * OWN + k,
-                                   x.from + row * x.width + k, true);
+            real* const to = edge_reads + ((into * Side::EDGES + e) * READS + n) * OWN;
+            if (Side::READS_NUMBERS && x.width == 1) {
+                if (k == 0) copy_or_zero<1>(to, x.from + row, true);
+                continue;
+            }
+            copy_or_zero<TOGETHER>(to + k, x.from + row * x.width + k, true);
         }
     }
 

@@ -21,12 +21,6 @@ struct CellOperand {
     int width, source;
 };
 
-// 2 sigmoid(2 x) - 1, without a branch.
-__device__ __forceinline__ float cell_tanh(float x) {
-    return fmaf(2.0f, vrt_sigmoid(2.0f * x), -1.0f);
-}
-__device__ __forceinline__ double cell_tanh(double x) { return vrt_tanh(x); }
-
 // The words of a level that are loaded together, before it is known how many of them there are.
 struct LevelWords {
     ScriptWord head, more, row;

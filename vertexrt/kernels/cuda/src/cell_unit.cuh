@@ -1,5 +1,6 @@
 // What the expressions of a cell see of a row.
 #pragma once
+#include "cell_functions.cuh"
 #include "cell_rows.cuh"
 
 // One unit of one row, as the expressions of a cell see it.
@@ -21,6 +22,10 @@ struct Unit {
     __device__ __forceinline__ real read(int n) const {
         return m.reads[((m.buffer * S::ROWS + i) * S::READS + n) * U::OWN + k];
     }
+    __device__ __forceinline__ real read_number(int n) const {
+        return m.reads[((m.buffer * S::ROWS + i) * S::READS + n) * U::OWN];
+    }
+    __device__ __forceinline__ real folded(int n) const { return *m.folded(i, n); }
     // The same of edges: of child c of the row.
     template <int MOST, int ROWS, int DEEP>
     __device__ __forceinline__ real edge_sum(int at, int c, int piece) const {
@@ -31,6 +36,13 @@ struct Unit {
     __device__ __forceinline__ real edge_read(int n, int c) const {
         const int edge = m.buffer * S::EDGES + rows.first_child(i) + c;
         return m.edge_reads[(edge * S::EDGE_READS + n) * U::OWN + k];
+    }
+    __device__ __forceinline__ real edge_read_number(int n, int c) const {
+        const int edge = m.buffer * S::EDGES + rows.first_child(i) + c;
+        return m.edge_reads[(edge * S::EDGE_READS + n) * U::OWN];
+    }
+    __device__ __forceinline__ real edge_folded(int n, int c) const {
+        return *m.edge_folded(rows.first_child(i) + c, n);
     }
     __device__ __forceinline__ int children() const { return rows.children(i); }
     // How many there are, at least 1.
@@ -43,7 +55,9 @@ struct Unit {
         const int edge = rows.first_child(i) + c;
         return m.staged_edges[(edge * S::STAGED_EDGES + n) * U::OWN + k];
     }
-    __device__ __forceinline__ real parameter(int n) const { return m.parameters[n * U::OWN + k]; }
+    __device__ __forceinline__ real parameter(int n) const {
+        return m.parameters[n * U::ON_CHIP + m.channel.rank * U::OWN + k];
+    }
     __device__ __forceinline__ bool present(int slot) const { return rows.child(i, slot).row >= 0; }
     // Of a child: a vector that was sent, or own units that its owner kept.
     __device__ __forceinline__ real state(int slot, int v) const {
@@ -87,10 +101,17 @@ struct Unit {
         real* const tensor = reinterpret_cast<real*>(m.words[word]);
         tensor[(long long)rows.row(i) * width + start + U::first(m.channel.rank) + k] = x;
     }
+    __device__ __forceinline__ void store_number(int word, real x) const {
+        if (m.channel.rank == 0 && k == 0) reinterpret_cast<real*>(m.words[word])[rows.row(i)] = x;
+    }
     __device__ __forceinline__ void store_edge(int word, int width, int start, int c,
                                                real x) const {
         real* const tensor = reinterpret_cast<real*>(m.words[word]);
         tensor[(long long)(rows.edge(i) + c) * width + start + U::first(m.channel.rank) + k] = x;
+    }
+    __device__ __forceinline__ void store_edge_number(int word, int c, real x) const {
+        if (m.channel.rank == 0 && k == 0)
+            reinterpret_cast<real*>(m.words[word])[rows.edge(i) + c] = x;
     }
     __device__ __forceinline__ void store_for_child(int word, int width, int slot, real x) const {
         if (!present(slot)) return;

@@ -13,8 +13,7 @@
 // 2016); rows of a tile by matrix units with three TF32 products (Markidis et al. 2018).
 #pragma once
 #include "processor.cuh"
-#include "few_rows_matmul.cuh"
-#include "many_rows_matmul.cuh"
+#include "products.cuh"
 #include "script_loop.cuh"
 #include "cell.cuh"
 #include "staged_update.cuh"

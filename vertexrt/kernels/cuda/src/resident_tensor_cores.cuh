@@ -1,7 +1,7 @@
 // Products on the path by matrix units.
 #pragma once
 #include "resident_weights.cuh"
-#include "tensor_cores.cuh"
+#include "mac.cuh"
 
 // The elements of an operand's row that a lane needs of a block: four from `column` on, READ of
 // them at once, which divide the row. `row(column)` gives so many, where they are not in memory.

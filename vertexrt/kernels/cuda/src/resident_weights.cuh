@@ -2,7 +2,7 @@
 // (Persistent RNN, ICML 2016; VPPS, MICRO 2018, section III-A1).
 #pragma once
 #include "processor.cuh"
-#include "tensor_cores.cuh"
+#include "mac.cuh"
 
 // How ROWS x DEEP elements lie over the threads: WIDE parts of the depth times TALL parts of the
 // rows are the warps; of its part a warp has SLABS x BLOCKS fragments of 16 x 16. In a fragment

@@ -9,10 +9,10 @@
 
 // What a launch covers, then the words of its kernel: pointers, all 8 bytes wide.
 //   n rows from `lo` on, or rows[at ...] where lo < 0; their m edges from `elo` on;
-//   first: of the segments of a sorted lookup; chunks: of a sum over rows.
+//   first: of the segments of a sorted lookup.
 template <int K>
 struct Args {
-    long long n, lo, at, m, elo, first, chunks;
+    long long n, lo, at, m, elo, first;
     long long w[K];
 };
 
@@ -144,11 +144,28 @@ struct RowLogSumExp {
     }
 };
 
+// Tell whether a block is the last of so many that share work, when it is done with its own: it may
+// read what they have stored, by __ldcg. `arrived` counts them: zero before and after.
+__device__ __forceinline__ bool is_last(int* arrived, int blocks) {
+    VRT_PART(int, last, 1);
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        *last = atomicAdd(arrived, 1) == blocks - 1;
+        if (*last) *arrived = 0;
+    }
+    __syncthreads();
+    const bool found = *last;
+    if (found) __threadfence();
+    return found;
+}
+
 // Add up the columns of `count` rows. The block has 8 warps; it takes 128 columns, from 128
 // VRT_BLOCK.x on, and chunk VRT_BLOCK.y of the rows: every 8th row is a warp's, then the warps are
-// added in order. One chunk adds to the result at once; several leave partial sums.
+// added in order. Several chunks leave partial sums, which the last block adds up, in order.
 template <class Row, class Add>
-__device__ __forceinline__ void sum_columns(int size, int count, Row row, real* partial, Add add) {
+__device__ __forceinline__ void sum_columns(int size, int count, Row row, real* partial,
+                                            int* arrived, Add add) {
     constexpr int WARPS = 8, COLUMNS = 128;
     typedef real Columns[COLUMNS];
     VRT_SCRATCH(Columns, part, WARPS);
@@ -168,28 +185,28 @@ __device__ __forceinline__ void sum_columns(int size, int count, Row row, real* 
 #pragma unroll
     for (int c = 0; c < 4; ++c) part[warp][32 * c + lane] = total[c];
     __syncthreads();
-    const int j = first + threadIdx.x;
-    if (threadIdx.x >= COLUMNS || j >= size) return;
-    real sum = part[0][threadIdx.x];
-    for (int w = 1; w < WARPS; ++w) sum += part[w][threadIdx.x];
-    if (VRT_GRID.y == 1) {
-        add(j, sum);
-    } else {
-        partial[(long long)VRT_BLOCK.y * ((size + 15) / 16 * 16) + j] = sum;
-    }
-}
-
-// Add up what the chunks of `sum_columns` left, in order; one thread for each column.
-template <class Add>
-__device__ __forceinline__ void add_partial_sums(const real* partial, int size, int chunks,
-                                                 Add add) {
-    const int j = VRT_BLOCK.x * 256 + threadIdx.x;
-    if (j >= size) return;
+    const int j = first + threadIdx.x, chunks = VRT_GRID.y;
+    const bool there = threadIdx.x < COLUMNS && j < size;
+    const auto sum_of = [&](int chunk) -> real& {
+        return partial[(long long)chunk * ((size + 15) / 16 * 16) + j];
+    };
     real sum = 0;
-    for (int chunk = 0; chunk < chunks; ++chunk) {
-        sum += partial[(long long)chunk * ((size + 15) / 16 * 16) + j];
+    if (there)
+        for (int w = 0; w < WARPS; ++w) sum += part[w][threadIdx.x];
+    if (chunks > 1) {
+        if (there) sum_of(VRT_BLOCK.y) = sum;
+        if (!is_last(arrived + VRT_BLOCK.x, chunks)) return;
+        sum = 0;
+        for (int chunk = 0; there && chunk < chunks; chunk += 32) {
+            real found[32];  // loads do not wait for each other
+#pragma unroll
+            for (int k = 0; k < 32; ++k)
+                found[k] = chunk + k < chunks ? __ldcg(&sum_of(chunk + k)) : real(0);
+#pragma unroll
+            for (int k = 0; k < 32; ++k) sum += found[k];
+        }
     }
-    add(j, sum);
+    if (there) add(j, sum);
 }
 
 // Add up rows member[begin..end) of a launch for the 32 W columns from 32 W VRT_BLOCK.y on. The

@@ -59,7 +59,7 @@ __device__ __forceinline__ void fill_arguments(const Instruction& in, const long
     }
     if (k == 0) {
         s.n = in.rows, s.lo = in.first, s.at = in.listed, s.m = in.edges, s.elo = in.first_edge;
-        s.first = in.start, s.chunks = in.chunks;
+        s.first = in.start;
     }
 }
 

@@ -85,6 +85,38 @@ __device__ __forceinline__ void store(real* to, Vec<W> x) {
     *reinterpret_cast<Vec<W>*>(to) = x;
 }
 
+// Load what other blocks have stored: from the cache that all share.
+template <int W>
+__device__ __forceinline__ Vec<W> load_of_others(const real* from) {
+    VRT_CHECK_ALIGNED(from, Vec<W>);
+    Vec<W> x;
+#ifdef __CUDACC_RTC__
+    if constexpr (W == 4 && sizeof(real) == 4) {
+        const float4 all = __ldcg(reinterpret_cast<const float4*>(from));
+        return Vec<W>{{all.x, all.y, all.z, all.w}};
+    }
+#endif
+#pragma unroll
+    for (int k = 0; k < W; ++k) x.v[k] = __ldcg(from + k);
+    return x;
+}
+
+// Add to memory by an atomic that nothing waits for. (Of an `atomicAdd` whose result nobody reads
+// the compiler makes one beside fences that is waited for.)
+__device__ __forceinline__ void add_at(real* to, real x) {
+#ifndef __CUDACC_RTC__
+    atomicAdd(to, x);
+#elif defined(VRT_REAL)
+    asm volatile("red.relaxed.gpu.global.add.f64 [%0], %1;" ::"l"(__cvta_generic_to_global(to)),
+                 "d"(x)
+                 : "memory");
+#else
+    asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(__cvta_generic_to_global(to)),
+                 "f"(x)
+                 : "memory");
+#endif
+}
+
 // Sum over the 32 lanes of a warp, in every lane the same bits: the lanes are paired at distances
 // 16, 8, 4, 2, 1, and both of a pair add the same two numbers. All lanes must take part.
 template <class T>

@@ -3,7 +3,7 @@
 //
 // A block makes a tile of MATMUL_DOWN x MATMUL_ACROSS elements, of which each of its two warp
 // groups has 64 rows. All threads load the chunk after the next one into registers while the units
-// work, split the next one and store it. A float32 is split as in tensor_cores.cuh: the units sum
+// work, split the next one and store it. A float32 is split as in mac.cuh: the units sum
 // the three products of heads and tails of one chunk, and these sums are added outside them.
 //
 // It has to be a part of the kernel: units wait for each product in a function that is called. In a
@@ -186,8 +186,7 @@ struct TileSums {
 
 // Leave the sums of a split; the block of a tile that comes last adds up those of all, in their
 // order. Returns whether it is this one.
-__device__ __forceinline__ bool sum_splits(const WideProduct& p, MatmulMemory& memory,
-                                           TileSums& sums, int number) {
+__device__ __forceinline__ bool sum_splits(const WideProduct& p, TileSums& sums, int number) {
     const int tiles = (int)(p.down * p.across), tile = number % tiles, splits = (int)p.splits;
     const auto left = [&](int at) {
         return p.partial + (long long)at * (SUMS_EACH * MATMUL_THREADS) + threadIdx.x;
@@ -195,15 +194,7 @@ __device__ __forceinline__ bool sum_splits(const WideProduct& p, MatmulMemory& m
     float* const own = left(number);
 #pragma unroll
     for (int e = 0; e < SUMS_EACH; ++e) own[e * MATMUL_THREADS] = sums.sum[e];
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        memory.last = atomicAdd(&p.arrived[tile], 1) == splits - 1;
-        if (memory.last) p.arrived[tile] = 0;
-    }
-    __syncthreads();
-    if (!memory.last) return false;
-    __threadfence();
+    if (!is_last(p.arrived + tile, splits)) return false;
     sums = TileSums();
 #pragma unroll 1
     for (int split = 0; split < splits; ++split) {
@@ -258,7 +249,7 @@ __device__ __forceinline__ void multiply(const WideProduct& p) {
         read = next;
         at.k += DEPTH;
         if (at.k < at.end) continue;
-        if (p.splits == 1 || sum_splits(p, *memory, sums, at.number)) {
+        if (p.splits == 1 || sum_splits(p, sums, at.number)) {
 #pragma unroll
             for (int e = 0; e < SUMS_EACH; e += 2)
                 take(p, at.i0 + TileSums::row(e), at.j0 + TileSums::column(e), sums.sum[e],

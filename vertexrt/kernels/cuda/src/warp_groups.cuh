@@ -2,7 +2,8 @@
 // a chunk of another operand in shared memory, and can go on meanwhile. And the barriers by which
 // threads say that they have stored a chunk.
 #pragma once
-#include "tensor_cores.cuh"
+#include "mac.cuh"
+#include "row_ops.cuh"
 
 constexpr int MATMUL_THREADS = 256, MATMUL_DOWN = 128, MATMUL_ACROSS = 128, DEPTH = 32;
 constexpr int STEPS = DEPTH / 8;  // of the depth that the units take at once
@@ -25,7 +26,6 @@ struct alignas(16) MatmulBuffer {
 struct alignas(16) MatmulMemory {
     MatmulBuffer buffers[CHUNKS_STORED];
     unsigned long long stored[CHUNKS_STORED];  // barriers: all threads have stored a chunk
-    int last;                                  // the block is the last of those of its tile
 };
 
 #ifdef __CUDACC_RTC__
