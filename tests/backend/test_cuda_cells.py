@@ -136,7 +136,7 @@ def given(batch: GraphBatch) -> GraphBatch:
     return batch.with_pulls({"x": rng.standard_normal((n, H)), **rows})
 
 
-MODELS = {name: OF_MODELS[name]() for name in ("bilstm-tagger", "bilstm-char-tagger")}
+MODELS = {name: OF_MODELS[name]() for name in ("bilstm-tagger", "bilstm-char-tagger", "seq2seq")}
 MORE = {
     "started": Started,
     "passed": Passed,
@@ -209,7 +209,8 @@ def test_cells_agree_with_the_reference(
 
 
 @pytest.mark.parametrize(
-    ("name", "processors", "sides"), [("bilstm-tagger", 2, 2), ("bilstm-char-tagger", 3, 4)]
+    ("name", "processors", "sides"),
+    [("bilstm-tagger", 2, 2), ("bilstm-char-tagger", 3, 4), ("seq2seq", 2, 1)],
 )
 def test_functions_of_a_layer_share_its_levels(name: str, processors: int, sides: int) -> None:
     here, batch = net(name, processors, "float64"), MODELS[name].batch
@@ -233,12 +234,15 @@ def test_sigmoid_and_tanh_are_right_for_small_numbers_and_large_ones() -> None:
         np.testing.assert_allclose(got[name], value, rtol=2.5e-7, atol=0)
 
 
-@pytest.mark.parametrize("processors", [1, 2, 8, 16, 20])
-@pytest.mark.parametrize("name", ["lstm-lm", "tree-lstm"])
+SIZES = 1, 2, 8, 16, 20
+GROUPS = [(name, size) for name in ("lstm-lm", "tree-lstm") for size in SIZES]
+
+
+@pytest.mark.parametrize(("name", "processors"), [*GROUPS, ("normed", 8), ("attentive", 20)])
 def test_groups_of_any_size_agree(name: str, processors: int) -> None:
-    """Alone, as a cluster, and through words with flags in memory."""
+    """Alone, as a cluster, and through words with flags in memory; some without a unit."""
     here = net(name, processors, "float32", total=40)
-    shape = CHAIN if FUNCTIONS[name][1] == 1 else TREE
+    shape = TREE if name in ("tree-lstm", "attentive") else CHAIN
     agree(name, here, with_pulls([shape] * 3), "float32")
 
 

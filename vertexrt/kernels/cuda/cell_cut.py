@@ -209,8 +209,8 @@ class _Cut:
         self.lists = every or self.program.arity is None
         if self.lists and any(x.op in OF_SLOTS for x in edges):
             raise NoCell("slots and lists of children together")
-        if self.side.binding.splits_edges:
-            raise NoCell("slots and lists of children together")
+        if self.lists and self.side.binding.splits_edges:  # scripts have the edges of slots
+            raise NoCell("lists of children beside slots")
         for s, segment in enumerate(segments):
             if segment.split == Split.SUMS:
                 raise NoCell("sums over rows on the path")
@@ -807,7 +807,7 @@ def _units(tasks: Iterable[SegmentedTask]) -> int:
         for k in plan.task.members:
             if nodes[k].type.size > 1 and nodes[k].type.dtype == "float":
                 found |= {b - a for a, b in pairwise(plan.cuts.get(k, ()))}
-    if len(found) != 1:
+    if len(found) != 1 or found == {1}:  # rows of one element are numbers
         raise NoCell(f"vectors of {', '.join(map(str, sorted(found))) or 'no'} elements")
     return found.pop()
 

@@ -101,8 +101,12 @@ struct Unit {
         real* const tensor = reinterpret_cast<real*>(m.words[word]);
         tensor[(long long)rows.row(i) * width + start + U::first(m.channel.rank) + k] = x;
     }
+    // Numbers are known to all, and stored by the thread of the first unit.
+    __device__ __forceinline__ bool first_unit() const {
+        return U::first(m.channel.rank) + k == 0;
+    }
     __device__ __forceinline__ void store_number(int word, real x) const {
-        if (m.channel.rank == 0 && k == 0) reinterpret_cast<real*>(m.words[word])[rows.row(i)] = x;
+        if (first_unit()) reinterpret_cast<real*>(m.words[word])[rows.row(i)] = x;
     }
     __device__ __forceinline__ void store_edge(int word, int width, int start, int c,
                                                real x) const {
@@ -110,8 +114,7 @@ struct Unit {
         tensor[(long long)(rows.edge(i) + c) * width + start + U::first(m.channel.rank) + k] = x;
     }
     __device__ __forceinline__ void store_edge_number(int word, int c, real x) const {
-        if (m.channel.rank == 0 && k == 0)
-            reinterpret_cast<real*>(m.words[word])[rows.edge(i) + c] = x;
+        if (first_unit()) reinterpret_cast<real*>(m.words[word])[rows.edge(i) + c] = x;
     }
     __device__ __forceinline__ void store_for_child(int word, int width, int slot, real x) const {
         if (!present(slot)) return;
