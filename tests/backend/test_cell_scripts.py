@@ -14,7 +14,6 @@ from tests.launches import Launch, launch_of
 from tests.paper_device import on_paper
 from tests.strategies import joined, with_pulls
 from vertexrt.api.network import Network
-from vertexrt.engine.variant import Passes
 from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda import cell_text
@@ -31,13 +30,13 @@ LAYERS = ["layers.0", "layers.1", "next"]
 def net(name: str, places: int) -> Network:
     """Compile once for all tests that have so many places."""
     function = FUNCTIONS[name][0]() if name in FUNCTIONS else LSTMLanguageModel(9, 8, 8, layers=2)
-    return on_paper(function, 2, passes=Passes(cells=True))
+    return on_paper(function, 2)
 
 
 def instructions(launch: Launch) -> Counter[int]:
     """Return how often each instruction is in the scripts, a level for each time."""
     found, facts = Counter[int](), launch.executable.cells
-    words, groups = launch.paths.cells.reshape(-1, 4), launch.paths.lengths.shape[1]
+    words, groups = launch.paths.cells.reshape(-1, 4), launch.paths.groups
     sections = launch.paths.cell_sections.reshape(-1, groups, 2)
     for s, g in np.ndindex(len(facts.sides), groups):
         begin, first = sections[s, g].tolist()
@@ -111,7 +110,7 @@ def test_levels_of_many_trees_are_full() -> None:
     trees = [joined(rng, int(rng.integers(4, 30))) for _ in range(60)]
     launch = scripts("tree-fc", 4096, with_pulls(trees))
     inner = sum(len(children) > 0 for tree in trees for children in tree)
-    ends = 3 * launch.paths.lengths.shape[1]  # levels of each group that are not full
+    ends = 3 * launch.paths.groups  # levels of each group that are not full
     assert instructions(launch)[LEVEL] <= 2 * (inner / MOST_ROWS + ends)
 
 
