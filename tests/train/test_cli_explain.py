@@ -31,7 +31,11 @@ def read(format: str, *reading: tuple[str, Any]) -> data.Dataset:
 
 @cache
 def explained(
-    model: str, processors: int, device: str = "cpu", of_device: int = 4, clusters: int = 0
+    model: str,
+    processors: int,
+    device: str = "cpu",
+    of_device: int = 4,
+    clusters: int | None = None,
 ) -> str:
     """Explain a batch of a model of the catalogue without running it.
 
@@ -40,11 +44,12 @@ def explained(
     """
     spec = models.get(model)
     options = {name: size for name, size in SIZES_OF_ALL.items() if name in spec.options}
+    if device == "paper" and "dropout" in spec.options:  # which runs in turn
+        options["dropout"] = 0.0
     dataset = read(spec.format, *spec.reading(options).items())
     function = spec.build(dataset, **options)
     if device == "paper":
-        passes = Passes(gradients=False)
-        net = on_paper(function, processors, passes=passes, of_device=of_device, clusters=clusters)
+        net = on_paper(function, processors, of_device=of_device, clusters=clusters)
     else:  # of the same size whatever the machine's cache
         ways = {"engine": "persistent", "threads": 2, "processors": processors}
         net = vrt.compile(function, device=device, **ways)
@@ -88,15 +93,16 @@ def test_every_model_is_explained(model: str) -> None:
     assert "Script of processor 0" in text
     text = explained(model, 2, "paper")
     assert "Weights on chip" in text
-    assert "Script of group 0, forward, the first " in text
+    assert "Script of all processors" in text
+    assert ("Phases that run as cells" in text) or ("run in turn, by all processors" in text)
 
 
 def test_on_a_gpu_groups_and_how_they_meet_are_shown() -> None:
-    text = explained("tree-lstm", 2, "paper", 5)
+    text = explained("tree-lstm", 17, "paper", 18)
     assert "; kernel calls: 1 kernel, which runs all of them and the end of the step" in text
-    assert "processors: 5 blocks of 256 threads; groups: 2 of 2 processors" in text
+    assert "processors: 18 blocks of 256 threads; groups: 1 of 17 processors" in text
     assert "processors without a group: 1" in text
-    assert "groups are no clusters: they meet at counters in the second-level cache" in text
+    assert "groups are no clusters: they send words with flags, in " in text
     text = explained("tree-lstm", 2, "paper", 5, clusters=2)
     assert "processors: 4 blocks of 256 threads; groups: 2 of 2 processors" in text
     assert "groups are clusters: they meet at barriers in shared memory" in text
@@ -105,7 +111,7 @@ def test_on_a_gpu_groups_and_how_they_meet_are_shown() -> None:
 
 def test_on_a_gpu_the_weights_that_a_processor_holds_are_shown() -> None:
     text = explained("tree-lstm", 2, "paper")
-    forward, back = text.partition("Weights on chip")[2].split("backward: ")
+    forward, back = text.partition("Weights on chip")[2].split("backward: ", 1)
     assert "in registers while there is room in 144 of each thread, then in shared mem" in forward
     assert "u_iou: 24 rows of 16, " in forward
     assert "u_f: 8 rows of 16, " in forward
@@ -133,24 +139,25 @@ def test_on_a_gpu_weights_in_shared_memory_are_shown() -> None:
 def test_on_a_gpu_gradients_are_shown_where_they_are_made() -> None:
     after = "gradients made after the path, by products over all rows: u_iou, u_f"
     assert after in explained("tree-lstm", 2, "paper")
-    net = on_paper(TreeLSTM(10, 8, 32, 5), 2, passes=Passes(gradients=True))
-    text = net.explain_batch(batch_of("tree-lstm", 1))
-    assert "gradient of u_iou: 48 rows of 32, 8,192 in registers" in text
-    assert "gradient of u_f: 16 rows of 32, 8,192 in registers" in text
-    assert "backward: 40,960 in registers, 0 in shared memory" in text
-    assert "left for the sums of the groups, by each processor: 8,192" in text
-    assert "what groups summed up of gradients is added, in their order" in text
-    assert "after the path, by products" not in text
 
 
-def test_on_a_gpu_kernels_of_groups_are_shown() -> None:
+def test_on_a_gpu_cells_are_shown_as_they_are_printed() -> None:
     net = on_paper(TreeLSTM(10, 8, 64, 5), 2)
     net.explain_batch(batch_of("tree-lstm", 1))
-    path = net.explain(kernels="ir").partition("segment 0:\n")[2].partition("task program")[0]
-    assert "for each row, 32 threads:" in path
-    assert "for elements 0:64, own of (0, 64):" in path
-    assert re.search(r"r\d+ = \(sigmoid\(r\d+\)\)", path)
-    assert re.search(r"ring, tensor \d+ from 0 = r\d+, sent", path)
+    cell = net.explain(kernels="ir").partition("struct side_0_cell_0 {\n")[2].partition("\n  };")[0]
+    assert "static constexpr int SLOTS = 2" in cell
+    assert "struct stage_0 {" in cell
+
+
+def test_on_a_gpu_phases_in_turn_are_shown_with_the_reason() -> None:
+    net = on_paper(FUNCTIONS["attention"][0](), 2)
+    text = net.explain_batch(batch_of("attention", 1))
+    in_turn = text.partition("Phases of the path that run in turn, by all processors\n")[2]
+    assert re.match(r"  forward: vectors of .* elements\n  backward: vectors of", in_turn)
+    net = on_paper(TreeLSTM(10, 8, 32, 5), 2, passes=Passes(hold=False))
+    text = net.explain_batch(batch_of("tree-lstm", 1))
+    assert "  forward: weights are not held\n  backward: weights are not held\n" in text
+    assert "those of phases in turn are in memory, and read by each product" in text
 
 
 def test_on_a_gpu_scripts_are_those_that_run() -> None:
@@ -165,12 +172,9 @@ def test_on_a_gpu_scripts_are_those_that_run() -> None:
     assert special == [f"forward {weights}", f"backward {weights}", "loss", check, "update", "end"]
     assert sum(int(m[2]) for m in ops if m) + len(special) == int(count)
     assert int(rounds) > sum(int(m[3]) for m in ops if m)
-    paths = text.partition("Scripts of the groups\n")[2].splitlines()
-    assert re.match(r"  path: instructions of a group \(min, median, max\): \[\d", paths[0])
-    assert re.match(r"  path': instructions of a group .* \d+ meetings; rows a tile: \[", paths[1])
-    head = text.partition("\nScript of group 0")[2].splitlines()[1:]
-    assert re.match(r"    0 path\[\d+\]\.0 rows \d+\.\.\d+ edges \d+\.\.\d+$", head[0])
-    assert any(re.match(r" +\d+ meet; path", line) for line in head)
+    cells = text.partition("Phases that run as cells")[2].partition("\n\n")[0].splitlines()
+    assert re.match(r"  forward: \d cells?, up to 8 rows a level, \d+ places for rows", cells[1])
+    assert re.match(r"    group 0: \d+ rows in \d+ levels, \d+ taken from memory", cells[2])
 
 
 def test_the_command_shows_the_persistent_engine(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +184,7 @@ def test_the_command_shows_the_persistent_engine(cli: Cli, monkeypatch: pytest.M
         assert title in shown
     put_in_place(monkeypatch, PaperDevice)
     shown = cli(words, *SMALL[:-2], "--device", "cuda", "--threads", "3")
-    assert "groups of processors run its segments" in shown
+    assert "groups of processors run it as a cell" in shown
     assert "all processors run: kernel for each row, " in shown
     assert "launches: kernel" not in shown
     for title in ("The persistent kernel", "Weights on chip", "Script of all processors"):

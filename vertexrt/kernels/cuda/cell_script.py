@@ -1,9 +1,12 @@
 """Write the scripts of cells: array code, for every minibatch.
 
-A group follows one script on each side of the path (`cell.cuh` has its words). The rows of a group
-are put in levels, children first; a backward side runs them turned round. Sides whose rows are the
-same share the levels. Then scripts are written level by level: which rows lie in which place on
-chip, when states are taken from memory, and which levels are repeated.
+A group follows one script on each side of the path (`cell.cuh` has its words). First the rows of a
+side are put in levels, once for a forward and a backward side that have the same rows. Then the
+script of each group is written level by level: which rows lie in which place on chip, when states
+are taken from memory, and which levels are repeated.
+
+Loops here have no branch on whether a child is of the side or in memory: one is as likely as the
+other, and a wrong guess costs as much as the rest of the loop.
 
 A place is used again when the last reader of its row is over: for what a processor copies there
 itself at once, for what others send after the next meeting, since only then all have read it.
@@ -304,7 +307,7 @@ def _find_starts(work: _Work, order: Array, side: int) -> bool:
             for e in range(edge_ptr[r], edge_ptr[r + 1]):
                 child = batch.child_row[e]
                 if child >= 0 and (mask < 0 or mask & bit > 0):
-                    made = int(plan.program[child] != NONE)  # as likely as not: no branch
+                    made = int(plan.program[child] != NONE)
                     plan.kind[e] = STORED - made
                     roots -= made * int(plan.uses[child] == 0)
                     plan.uses[child] += made
@@ -392,7 +395,7 @@ def _arrange(work: _Work, side: int, group: int, bounds: Array, tail: int, down:
                 of, made = max(plan.program[other], 0), int(plan.kind[e] == MADE)
                 plan.waits[other] -= made
                 made *= int(plan.waits[other] == 0)
-                queue[tail] = other  # as likely as not: no branch
+                queue[tail] = other
                 tail += made
                 ready[of] += made
         for k in range(len(ready)):
@@ -637,7 +640,7 @@ def _write_forward(work: _Work, side: int, group: int, turned: bool) -> None:
             for k in range(levels[i, FIRST], levels[i, FIRST] + levels[i, COUNT]):
                 for e in range(edge_ptr[queue[k]], edge_ptr[queue[k] + 1]):
                     wanted[n] = child_row[e]
-                    n += int(kind[e] == STORED)  # as likely as not: no branch
+                    n += int(kind[e] == STORED)
             left = chip.counts[FREE] + chip.counts[PENDING] - most * (ahead - level + 1)
             if before < n and level < ahead and left < n:
                 n = before
@@ -740,7 +743,7 @@ def _write_back(work: _Work, side: int, group: int, turned: bool) -> None:
             edges = slots if slots > 0 else until - edge
             lengths = edges << 16 | (end - parent_ptr[r]) << 24
             _word(out, at + 2 + k, r, m, edge, n | lengths)
-            for e in range(edge, until):  # to be sent to or not is as likely: no branch
+            for e in range(edge, until):
                 given = int(plan.kind[e] == MADE) * int(chip.counts[FREE] > 0)
                 found = given * free[chip.counts[FREE] - given]
                 chip.counts[FREE] -= given

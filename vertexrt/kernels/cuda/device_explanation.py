@@ -10,6 +10,7 @@ import numpy as np
 from vertexrt.engine.batched import Run
 from vertexrt.engine.variant import Variant
 from vertexrt.kernels.cuda.branches import Branches
+from vertexrt.kernels.cuda.cell_text import CellText
 from vertexrt.kernels.cuda.dependences import launched_steps
 from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.driver import IS_GEMM, Grid, sizes_of
@@ -63,8 +64,10 @@ class DeviceExplanation:
         executable = cast("PersistentExecutable", variant.ready().processors)
         if executable.sides[number] < 0:
             return str(executable.launches[number].plan)
-        (cells, _) = executable.writer.cells[int(executable.sides[number])]
-        return str(next(cell for cell in cells.cells if cell.task == number))
+        side, writer = int(executable.sides[number]), executable.writer
+        cells, places = writer.cells[side]
+        text = CellText(f"side_{side}", cells, writer.sides[side], places, writer.numbers)
+        return "\n".join(text.lines())
 
     def calls(self, run: Run) -> str:
         """Say how many kernels, and products, there are."""

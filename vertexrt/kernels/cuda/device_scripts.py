@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from vertexrt.engine.batched import Run
-from vertexrt.errors import NoKernelError
 from vertexrt.kernels.cuda.cell_script import CellBatch, CellFacts, write_cells
 from vertexrt.kernels.cuda.gpu_script import write_common
 from vertexrt.kernels.cuda.lookups import sort_lookups
@@ -179,10 +178,6 @@ def _write(
 ) -> tuple[Paths, WrittenScripts]:
     """Write the scripts of a launch of a kernel."""
     graphs, layout = run.share.batch.num_graphs, run.layout
-    if not executable.groups:
-        got = f"a group of {executable.processors} processors"
-        have = f"at most the device's {persistent_launch.session.device.processors}"
-        raise NoKernelError.at("cuda", got, have, "take fewer processors a group")
     seen = persistent_launch.session.marks(run.variant.reader.largest)
     groups = min(executable.groups, graphs)
     key = executable, len(table), *table[:1, 0].tolist(), groups

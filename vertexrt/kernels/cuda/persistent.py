@@ -144,9 +144,28 @@ def load_smallest(
         candidate, spilled = _least_spilled(mine, in_order.ahead, device, real)
         most = _most_spilled(candidate.writer, budgets)
         if spilled.bytes <= most or not candidate.writer.cells:
-            return candidate.writer, device.load([candidate.source], real)[candidate.name]
+            function = device.load([candidate.source], real)[candidate.name]
+            if groups_of(candidate.writer.processors, function, device):
+                return candidate.writer, function
+            spilled = Spilled(0, _no_groups(size.processors, device))
         refused[size] = spilled.text
     raise NoKernelError(refused[Size.of(budgets[-1])])
+
+
+def groups_of(processors: int, function: int, device: Device) -> int:
+    """Return how many groups of so many processors run at once."""
+    if 1 < processors <= MOST_OF_A_CLUSTER:
+        return device.clusters(function, processors, device.shared_bytes)
+    return device.processors // processors
+
+
+def _no_groups(processors: int, device: Device) -> str:
+    return message(
+        "cuda",
+        f"a group of {processors} processors",
+        f"groups that fit on the {device.processors} processors of {device.name}",
+        "take fewer processors a group, or engine='batched'",
+    )
 
 
 def _check_words(count: int, of: str, most: int) -> None:
@@ -307,9 +326,7 @@ class PersistentExecutable(Uploads):
         self._load_apart = partial(load_apart, writer.launches, device=device, dtype=dtype)
         self.processors = writer.processors
         self.clustered = 1 < self.processors <= MOST_OF_A_CLUSTER
-        self.groups = device.processors // self.processors
-        if self.clustered:
-            self.groups = device.clusters(self.function, self.processors, device.shared_bytes)
+        self.groups = groups_of(self.processors, self.function, device)
         self.wide = _cut(device, dtype, asked)
         self.want([self.numbers[word] for word in writer.words()])
         self.sides = _sides(tasks, writer.phases)
