@@ -55,8 +55,8 @@ struct CellMachine {
     real *edge_buffers, *folds, *edge_folds, *partial, *edges, *states;
     const ScriptWord* const memory;
     int at = 0, buffer = 0, parity = 0;
-    bool after_one = false;         // the last level was one row
-    int ahead = 0, ahead_left = 0;  // what is fetched next
+    bool after_one = false;                          // the last level was one row
+    int ahead = 0, ahead_left = 0, ahead_count = 0;  // what is fetched next
     int ahead_rows = 0, ahead_children = 0, ahead_above = 0;
     real scale = 1;  // of the loss
 
@@ -103,8 +103,8 @@ struct CellMachine {
     static __device__ __forceinline__ void clear(real* from, int count) {
         for (int k = this_thread(); k < count; k += PROCESSOR) from[k] = 0;
     }
-    // For the tables of a side: an operand of a cell (of rows, of edges, then those that are read in
-    // full), and a parameter.
+    // For the tables of a side: an operand of a cell (of rows, of edges, then those that are read
+    // in full), and a parameter.
     __device__ __forceinline__ void operand(int cell, int n, int word, int width, int start,
                                             int source) {
         if (this_thread() != (cell * OPERANDS + n) % PROCESSOR) return;
@@ -228,7 +228,10 @@ struct CellMachine {
     __device__ __forceinline__ void begin_piece() {
         at = ahead = 0;
         look_ahead();
-        for (int k = 0; k < CELL_AHEAD; ++k) fetch((buffer + k) % CELL_BUFFERS);
+        for (int k = 0; k < CELL_AHEAD; ++k) {
+            fetch((buffer + k) % CELL_BUFFERS);
+            fetch_more((buffer + k) % CELL_BUFFERS);
+        }
         wait_for_copies<0>();
         __syncthreads();
     }
@@ -270,6 +273,9 @@ struct CellMachine {
             // What a thread reads of its unit after one row it has written itself.
             if (!(Rows::ONE && after_one)) __syncthreads();
         }
+        // By the last threads, which have no units of few rows.
+        if constexpr (Stage::FETCHES && Stage::MULTIPLIES)
+            fetch((buffer + CELL_AHEAD) % CELL_BUFFERS);
 #pragma unroll 1
         for (int at_unit = this_thread(); at_unit < count * OWN; at_unit += PROCESSOR) {
             const int i = Rows::ONE ? 0 : at_unit / OWN, k = Rows::ONE ? at_unit : at_unit % OWN;
@@ -281,7 +287,11 @@ struct CellMachine {
             __syncthreads();
             hand_on<Stage>(rows, count, edge_count, sent_rows);
         }
-        if constexpr (Stage::FETCHES) fetch((buffer + CELL_AHEAD) % CELL_BUFFERS);
+        if constexpr (Stage::FETCHES) {
+            const int into = (buffer + CELL_AHEAD) % CELL_BUFFERS;
+            if constexpr (!Stage::MULTIPLIES) fetch(into);
+            fetch_more(into);
+        }
         if constexpr (LAST && VECTORS == 0 && Side::MULTIPLIES_FIRST) __syncthreads();
         if constexpr (VECTORS > 0) meet<Stage>(rows, count, edge_count, sent_rows);
     }
@@ -309,18 +319,16 @@ struct CellMachine {
         constexpr int BUFFERS = Stage::TO_BUFFERS, VECTORS = BUFFERS + Stage::TO_STATES;
         if constexpr (VECTORS > 0)
             send_vectors<VECTORS, Rows::ONE>(
-                count, [&](int i, int v) { return &staged_unit(i, v, 0); },
-                [&](int i, int v) {
-                    const bool goes = v < BUFFERS || i < sent_rows;
-                    return goes ? place_of<Stage>(rows, i, v) : nullptr;
-                },
+                count, [&](int i, int v) { return v < BUFFERS || i < sent_rows; },
+                [&](int i, int v) { return &staged_unit(i, v, 0); },
+                [&](int i, int v) { return place_of<Stage>(rows, i, v); },
                 [&](int i, int v) {
                     return v < BUFFERS ? i * BUFFERS + v
                                        : count * BUFFERS + i * Stage::TO_STATES + v - BUFFERS;
                 });
         if constexpr (Stage::TO_EDGES > 0)
             send_vectors<Stage::TO_EDGES, false>(
-                edge_count,
+                edge_count, [](int, int) { return true; },
                 [&](int i, int v) { return staged_edges + (i * Side::STAGED_EDGES + v) * OWN; },
                 [&](int i, int v) {
                     return const_cast<real*>(edge_sent(i, Stage::FIRST_EDGE + v));
@@ -329,11 +337,12 @@ struct CellMachine {
                     return count * BUFFERS + sent_rows * Stage::TO_STATES + i * Stage::TO_EDGES + v;
                 });
     }
-    // Send own units of vectors of rows: from(row, vector) has them, they are received at
-    // to(row, vector), if that is not null, and at(row, vector) says which vector of the meeting
-    // each is.
-    template <int VECTORS, bool ONE, class From, class To, class At>
-    __device__ __forceinline__ void send_vectors(int count, From from, To to, At at_vector) {
+    // Send own units of those vectors of rows that goes(row, vector) says: from(row, vector) has
+    // them, they are received at to(row, vector), and at(row, vector) says which vector of the
+    // meeting each is.
+    template <int VECTORS, bool ONE, class Goes, class From, class To, class At>
+    __device__ __forceinline__ void send_vectors(int count, Goes goes, From from, To to,
+                                                 At at_vector) {
         constexpr int QUADS = OWN / VECTOR;
         if constexpr (SCOPE == CLUSTER) {
             constexpr int SHARE = Channel<PROCESSORS>::SHARE;
@@ -341,18 +350,16 @@ struct CellMachine {
             for (int q = channel.turn(); q < count * VECTORS * QUADS; q += SHARE) {
                 const int i = ONE ? 0 : q / (VECTORS * QUADS), v = q / QUADS % VECTORS;
                 const int k = q % QUADS * VECTOR;
-                real* const there = to(i, v);
-                if (there != nullptr)
-                    channel.send(there + channel.rank * OWN + k, load<VECTOR>(from(i, v) + k));
+                if (goes(i, v))
+                    channel.send(to(i, v) + channel.rank * OWN + k, load<VECTOR>(from(i, v) + k));
             }
         } else {
 #pragma unroll 1
             for (int q = this_thread(); q < count * VECTORS * OWN; q += PROCESSOR) {
                 const int i = q / (VECTORS * OWN), v = q / OWN % VECTORS, k = q % OWN;
-                real* const there = to(i, v);
-                if (there == nullptr) continue;
+                if (!goes(i, v)) continue;
                 if constexpr (SCOPE == ALONE) {
-                    there[k] = from(i, v)[k];
+                    to(i, v)[k] = from(i, v)[k];
                 } else {
                     channel.send(at_vector(i, v) * ON_CHIP + channel.rank * OWN + k, from(i, v)[k]);
                 }
@@ -396,43 +403,48 @@ struct CellMachine {
             head = script[ahead];
         }
         ahead_left = (head.x & 0xff) == CELL_LEVEL ? head.z : 0;
+        ahead_count = ahead_left > 0 ? head.y & 0xff : 0;
         ahead_rows = ahead_children = ahead_above = 0;
     }
     // The row of an operand's tensor for a row of the level that is fetched; -1 for none.
     __device__ __forceinline__ long long row_of(const CellOperand& x, const ScriptWord& at_row,
                                                 const Pair* lists) const {
         const bool own = x.source == OF_ITSELF, above = x.source == OF_ABOVE;
-        const int other = above ? at_row.y + (int)((unsigned)at_row.w >> 24)
-                                : (at_row.w & 0xffff) + x.source;
+        const int other =
+            above ? at_row.y + (int)((unsigned)at_row.w >> 24) : (at_row.w & 0xffff) + x.source;
         const int found = own ? at_row.x : lists[other].row;
         const int further = own ? ahead_rows : above ? ahead_above : ahead_children;
         return found >= 0 ? (long long)found + further : -1;
     }
+    // Ask for own units of what the level that is CELL_AHEAD further reads of its rows ...
     __device__ __forceinline__ void fetch(int into) {
         constexpr int TOGETHER = U::TOGETHER, EACH = OWN / TOGETHER, PIECES = Side::READS * EACH;
         static_assert(PIECES > 0, "a side reads something");
-        if (ahead_left > 0) {
+        const ScriptWord* const rows = script + ahead + 2;
+        const Pair* const lists = reinterpret_cast<const Pair*>(rows + ahead_count);
+#pragma unroll 1
+        for (int p = PROCESSOR - 1 - this_thread(); p < ahead_count * PIECES; p += PROCESSOR) {
+            const int i = p / PIECES, n = p % PIECES / EACH, k = p % EACH * TOGETHER;
+            const CellOperand x = operands[(script[ahead].x >> 8) * OPERANDS + n];
+            if (x.from == nullptr || k >= U::count(channel.rank)) continue;
+            const long long row = row_of(x, rows[i], lists);
+            real* const to = reads + ((into * Side::ROWS + i) * Side::READS + n) * OWN;
+            if (Side::READS_NUMBERS && x.width == 1) {
+                if (k == 0) copy_or_zero<1>(to, x.from + row, true);
+                continue;
+            }
+            copy_or_zero<TOGETHER>(to + k, row >= 0 ? x.from + row * x.width + k : x.from,
+                                   row >= 0);
+        }
+    }
+    // ... and for vectors in full and what it reads of edges; go on to the level after it.
+    __device__ __forceinline__ void fetch_more(int into) {
+        if (ahead_count > 0) {
             const ScriptWord head = script[ahead], more = script[ahead + 1];
             const ScriptWord* const rows = script + ahead + 2;
-            const int count = head.y & 0xff, cell = head.x >> 8;
-            const Pair* const lists = reinterpret_cast<const Pair*>(rows + count);
-#pragma unroll 1
-            for (int p = PROCESSOR - 1 - this_thread(); p < count * PIECES; p += PROCESSOR) {
-                const int i = p / PIECES, n = p % PIECES / EACH, k = p % EACH * TOGETHER;
-                const CellOperand x = operands[cell * OPERANDS + n];
-                if (x.from == nullptr || k >= U::count(channel.rank)) continue;
-                const long long row = row_of(x, rows[i], lists);
-                if (Side::READS_NUMBERS && x.width == 1) {
-                    real* const to = reads + ((into * Side::ROWS + i) * Side::READS + n) * OWN;
-                    if (k == 0) copy_or_zero<1>(to, x.from + row, true);
-                    continue;
-                }
-                copy_or_zero<TOGETHER>(
-                    reads + ((into * Side::ROWS + i) * Side::READS + n) * OWN + k,
-                    row >= 0 ? x.from + row * x.width + k : x.from, row >= 0);
-            }
-            if constexpr (Side::FULL_READS > 0) fetch_full(into, cell, rows, count);
-            if constexpr (Side::EDGE_READS > 0) fetch_edges(into, cell, rows, count, more.z);
+            const int cell = head.x >> 8;
+            if constexpr (Side::FULL_READS > 0) fetch_full(into, cell, rows, ahead_count);
+            if constexpr (Side::EDGE_READS > 0) fetch_edges(into, cell, rows, ahead_count, more.z);
             ahead_rows += head.w;
             ahead_children += more.x;
             ahead_above += more.w;
@@ -455,9 +467,8 @@ struct CellMachine {
             const int unit = U::element(c);
             if (x.from == nullptr || unit < 0) continue;
             const long long row = row_of(x, rows[i], lists);
-            copy_or_zero<TOGETHER>(
-                full_reads + ((into * Side::ROWS + i) * FULL + n) * ON_CHIP + c,
-                row >= 0 ? x.from + row * x.width + unit : x.from, row >= 0);
+            copy_or_zero<TOGETHER>(full_reads + ((into * Side::ROWS + i) * FULL + n) * ON_CHIP + c,
+                                   row >= 0 ? x.from + row * x.width + unit : x.from, row >= 0);
         }
     }
 
