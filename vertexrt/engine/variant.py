@@ -235,17 +235,14 @@ class Variant:
 
     def __post_init__(self) -> None:
         self.reader = make_reader(self.program)
-        groups = _groups_share(self.backend, self.processors)
         per_edge = self.reader.reads_edges or self.program.relations > 1  # not only by children
-        self.merges_inner = not groups and not per_edge
+        self.merges_inner = not (per_edge or _groups_share(self.backend, self.processors))
 
     def vertex_facts(self) -> VertexFacts:
         """Return what `read_vertices` takes after a batch; made anew after a new kind."""
         if self._vertex_facts is None:
-            reader, atoms = self.reader, self.atoms
-            sites, arity = reader.program.sites, reader.program.arity
-            whose = (MOST_FUNCTIONS - 1) << FUNCTION_AT if sites else 0
-            own = self.program
+            reader, atoms, own = self.reader, self.atoms, self.program
+            whose = (MOST_FUNCTIONS - 1) << FUNCTION_AT if own.sites else 0
             read = {f for site in own.sites for children in site.children for f in children}
             self._vertex_facts = VertexFacts(
                 reader.numbers,
@@ -253,7 +250,7 @@ class Variant:
                 reader.bounds,
                 atoms.slots - 1,
                 np.array([x.slots for x in own.sites if own.splits_edges], np.int64),
-                np.array([-1 if arity is None or sites else arity]),
+                np.array([-1 if own.arity is None or own.sites else own.arity]),
                 np.array([mask | whose for mask in atoms.path], np.int64),
                 np.array([mask | whose for mask in atoms.lazy], np.int64),
                 np.array(list(self.path_kinds), np.int64),
@@ -351,10 +348,8 @@ def make_variant(
         program = differentiate(program, use.starts, use.pulls, use.loss, weighted=merges)
     program = simplify(verified(program, "autodiff", placed=False))
     lookups = _lookups(program, params)
-    # Processors that share graphs own units of the path, not rows.
-    sums_in_tasks = not shares
     program = drop_zero_gradients(layered(program, passes, policy))
-    program = place(program, passes.eager, passes.lazy, sums_in_tasks, shares)
+    program = place(program, passes.eager, passes.lazy, by_units=shares)
     verified(program, "place")
     table = TensorTable()
     pulls = {

@@ -28,11 +28,7 @@ CHEAP = ("leaf", "scalar", "view")
 
 
 def place(
-    program: Program,
-    eager: bool = True,
-    lazy: bool = True,
-    sums_in_tasks: bool = True,
-    by_rows: bool = False,
+    program: Program, eager: bool = True, lazy: bool = True, by_units: bool = False
 ) -> Program:
     """Return the program with the stage of every node set.
 
@@ -40,9 +36,9 @@ def place(
         program: F, or F and dF, with the layers of its functions.
         eager: False puts eager nodes into every task (the ablation's baseline).
         lazy: False puts lazy and final nodes into every task.
-        sums_in_tasks: so are sums over rows; False leaves them for the end.
-        by_rows: the path finds what it reads in rows of its own, without an index: what is pulled,
-            given as a gradient or drawn, where it need not be made there.
+        by_units: processors own units of the path, not rows. So sums over rows are left for the
+            end in any case; and the path finds what is pulled, given as a gradient or drawn in rows
+            of its own, without an index, where it need not be made there.
     """
     own = [
         frozenset([BELOW if n.op in (*UP, *DOWN) and not is_within_layer(program, n) else n.op])
@@ -57,19 +53,19 @@ def place(
             below[source] |= below[k]
     stages = [_stage(ops, readers) for ops, readers in zip(above, below, strict=True)]
     if any(node.op in GATHERS for node in program.nodes):
-        stages = _sink_parts(program, _sink(program, stages, by_rows))
+        stages = _sink_parts(program, _sink(program, stages, by_units))
     else:
         stages = [Stage.LAZY if s in (Stage.EAGER, Stage.PATH) else s for s in stages]
     if not eager:
         stages = [Stage.PATH if s == Stage.EAGER else s for s in stages]
     if not lazy:
-        apart = () if sums_in_tasks else OVER_ROWS
+        apart = OVER_ROWS if by_units else ()
         stages = [
             _in_task(s, ops) if ops.isdisjoint(apart) else Stage.FINAL
             for s, ops in zip(stages, above, strict=True)
         ]
     nodes = [replace(n, stage=s) for n, s in zip(program.nodes, stages, strict=True)]
-    nodes = _read_once(nodes, bool(program.layers), by_rows)
+    nodes = _read_once(nodes, by_units)
     return program.with_nodes([replace(n, origin=k) for k, n in enumerate(nodes)])
 
 
@@ -78,10 +74,8 @@ def _given_in_rows(node: Node) -> bool:
     return node.op in ("pull", "seed") and node.type.dtype == "float" and node.type.shape != ()
 
 
-def _read_once(nodes: list[Node], gathered: bool, given: bool) -> list[Node]:
+def _read_once(nodes: list[Node], given: bool) -> list[Node]:
     """Let the path read a copy of what was gathered, or given, before it: a row of its own."""
-    if not gathered and not given:
-        return nodes
     read = {i for node in nodes if node.stage in ON_PATH for i in node.inputs}
     found: list[Node] = []
     moved: list[int] = []  # where each node has gone, and its copy
@@ -90,7 +84,7 @@ def _read_once(nodes: list[Node], gathered: bool, given: bool) -> list[Node]:
         places = copies if node.stage in ON_PATH else moved
         moved.append(len(found))
         found.append(node.moved(tuple(places[i] for i in node.inputs)))
-        copied = (gathered and node.op == "gather") or (given and _given_in_rows(node))
+        copied = node.op == "gather" or (given and _given_in_rows(node))
         if k in read and copied and node.stage not in ON_PATH:
             made = attributes({"shape": node.type.shape, COPIED: True})
             found.append(replace(node, op="concat", inputs=(moved[k],), attrs=made))
@@ -115,12 +109,12 @@ def _in_task(stage: Stage, above: frozenset[str]) -> Stage:
     return Stage.PATH_BACKWARD if after else Stage.PATH
 
 
-def _sink(program: Program, stages: list[Stage], by_rows: bool) -> list[Stage]:
+def _sink(program: Program, stages: list[Stage], by_units: bool) -> list[Stage]:
     """Move cheap lazy nodes to the stage of their first reader, so that fusion takes them in.
 
     An elementwise value that only the backward path reads (tanh', say) costs a pass over memory
     when it is made apart. Leaves go to their first reader in any case; what draws, or looks the
-    user's rows up, does not where the path reads `by_rows`.
+    user's rows up, does not where processors share the path `by_units`.
     """
     stages = list(stages)
     readers = program.consumers()
@@ -130,7 +124,7 @@ def _sink(program: Program, stages: list[Stage], by_rows: bool) -> list[Stage]:
             continue
         first = min(stages[r] for r in readers[k])
         free = role == "leaf" and node.op not in GATHERS
-        if by_rows and (OPS[node.op].draws or _given_in_rows(node)):
+        if by_units and (OPS[node.op].draws or _given_in_rows(node)):
             continue
         if free or (stages[k] == Stage.LAZY and role in CHEAP and first > Stage.LAZY):
             stages[k] = first
