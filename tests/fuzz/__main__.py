@@ -2,8 +2,7 @@
 
 `functions` compares all that a network computes with the oracle, in every way to run it, and `wide`
 does so with long vectors. `sequences` plays sequences of calls on networks of several types, and
-`optimizers` sequences of updates. `relations` compares a network with itself after a change that
-may not matter.
+`optimizers` sequences of updates. `relations` compares a network with itself, bit by bit.
 
 Exit code 1 where one fails: its script, made small, is printed, and written to `--out`.
 """
@@ -48,16 +47,13 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--ways", default="", help="names or their beginnings, with commas (default: all)"
     )
-    p.add_argument(
-        "--per", type=int, default=2, help="ways, relations or sequences of each network (2)"
-    )
+    p.add_argument("--per", type=int, default=2, help="ways or sequences of each network (2)")
     p.add_argument("--most", type=int, default=6, help="vertices of a graph (default: 6)")
     p.add_argument("--nodes", type=int, default=MOST_NODES, help="of a network, about")
     p.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
     p.add_argument("--shrink", type=float, default=20.0, help="seconds a failure, or 0 (20)")
     p.add_argument("--seconds", type=float, help="begin no network after this time")
     p.add_argument("--out", type=Path, help="file to which scripts of failures are appended")
-    p.add_argument("--relation", default="", help="names of relations begin so (default: all)")
     p.add_argument("--list", action="store_true", help="list the ways and stop")
     return p
 
@@ -74,7 +70,7 @@ def show(finding: Finding, out: Path | None) -> None:
 def main() -> int:
     """Run what the command line asks for."""
     a = parser().parse_args()
-    settings = Settings(a.device, a.dtype, a.ways, a.per, a.most, a.nodes, a.shrink, a.relation)
+    settings = Settings(a.device, a.dtype, a.ways, a.per, a.most, a.nodes, a.shrink)
     if not settings.listed():
         sys.exit(f"no way begins with {a.ways!r}; --list names them")
     if a.list:

@@ -37,8 +37,8 @@ PLAN: list[tuple[str, Sequence[int], dict[str, Any]]] = [
     ("functions", range(30), {"dtype": "float32", "per": 1}),
     *(("functions", range(8), {"device": "cpu", "ways": w, "per": 1}) for w in ("b", "p")),
     ("functions", range(4), {"device": "shim", "per": 1, **SMALL}),
-    *(("relations", range(k, k + 15), {"per": 3}) for k in range(0, 45, 15)),
-    ("relations", range(100, 109), {"dtype": "float32", "per": 3}),
+    *(("relations", range(k, k + 15), {}) for k in range(0, 30, 15)),
+    ("relations", range(100, 104), {"dtype": "float32"}),
     ("relations", range(200, 260, 10), {"device": "cpu", "nodes": 12}),
     ("relations", range(300, 348, 12), {"device": "shim", **SMALL}),
     ("wide", range(14), {"per": 1}),
@@ -58,7 +58,7 @@ for _dtype in ("float32", "float64"):
     PLAN += [
         ("functions", range(5), {**_gpu, "ways": w, "per": 1, "nodes": 12}) for w in ("b", "p")
     ]
-    PLAN.append(("relations", range(400, 416), {**_gpu, "per": 3, "nodes": 12}))
+    PLAN.append(("relations", range(400, 416), {**_gpu, "nodes": 12}))
     # In parts, since compiling them takes minutes.
     PLAN += [("wide", range(k, 20, 5), {**_gpu, "per": 1}) for k in range(5)]
     PLAN += [("sequences", range(k, k + 2), {**_gpu, "per": 10}) for k in (60, 62)]

@@ -63,7 +63,6 @@ def penalty(found: Any, of: Any) -> Any:
 grad = torch.autograd.grad
 TWICE: dict[str, Callable[[Any, Any, Any], Any]] = {
     "of a weight": lambda f, x, w: grad(penalty(f(x), w), w),
-    "of a weight, by the input": lambda f, x, w: grad(penalty(f(x), w) + x.sum(), x),
     "of the input, by a weight": lambda f, x, w: grad(penalty(f(x), x) + w.sum(), w),
     "of what has no history": lambda f, x, w: (
         grad(f(x).sum(), x, create_graph=True)[0].norm().backward()
@@ -75,10 +74,6 @@ TWICE: dict[str, Callable[[Any, Any, Any], Any]] = {
         (w.grad.sum() + x.sum()).backward(inputs=[x]),
     ),
     "hessian": lambda f, x, w: functional.hessian(lambda y: f(y).square().sum(), x),
-    "hessian at once": lambda f, x, w: functional.hessian(
-        lambda y: f(y).square().sum(), x, vectorize=True
-    ),
-    "hvp": lambda f, x, w: functional.hvp(lambda y: f(y).square().sum(), x, torch.ones_like(x)),
     "gradgradcheck": lambda f, x, w: torch.autograd.gradgradcheck(f, x),
 }
 
