@@ -1,6 +1,7 @@
 """`vertexrt explain` shows segments, scripts and a disassembly; `warm` compiles all of it ahead."""
 
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from tests.paper_device import PaperDevice, on_paper
 from tests.shim_device import put_in_place
 from tests.train.cli_runs import ROOT, SMALL, Cli
 from vertexrt import data, models
-from vertexrt.engine import explain_host
 from vertexrt.engine.variant import Passes
 from vertexrt.models.tree_lstm import TreeLSTM
 from vertexrt.native.load import compiled_here
@@ -51,36 +51,6 @@ def explained(
     return net.explain_batch(dataset.splits["train"].take(np.arange(4)))
 
 
-def test_tree_lstm_level_has_one_exchange_each_way() -> None:
-    text = explained("tree-lstm", 2)
-    found = re.search(r"\n  path\[(\d+)\]: 1 segment; waits for the tiles of the children", text)
-    k = int(found[1])
-    path = text.partition(f"  path[{k}]:")[2].partition(f"\n  path'[{k + 1}]:")[0]
-    assert "own units of all rows: fused 2 ops, product u_iou float[48]" in path
-    assert "every processor makes for itself: %9 add float[16], %21 concat float[2,16]" in path
-    assert "read in full from other processors: h" in path
-    back = text.partition(f"\n  path'[{k + 1}]:")[2].partition(f"\n  final[{k + 2}]:")[0]
-    assert back.startswith(" 2 segments\n")
-    assert re.search(rf"path'\[{k + 1}\]\.1 .*product u_iou' .*product u_f' ", back)
-    assert "exchanged before it: %86 concat float[48], %75 concat float[2,16]" in back
-    assert re.search(r"\n *path: 11 tasks, 11 instructions, 1.00 exchanges a task", text)
-    # Statistics agree with the script.
-    count = int(re.search(r"instructions: (\d+); waits", text)[1])
-    stages = re.findall(r"(\d+) tasks, (\d+) instructions", text)
-    assert sum(int(n) for _, n in stages) == count
-    assert f"Script of processor 0, the first 16 of {count} instructions" in text
-    script = text.partition(f"of {count} instructions\n")[2].splitlines()
-    assert len(script) == explain_host.HEAD
-    assert script[0] == "    0 eager[0].0 rows 0..29"
-
-
-def test_groups_of_one_exchange_nothing() -> None:
-    text = explained("tree-lstm", 1)
-    assert "persistent, 2 x 1 processors" in text
-    assert "exchanged before it" not in text
-    assert "; waits: 0" in text
-
-
 @pytest.mark.parametrize("model", models.names())
 def test_every_model_is_explained(model: str) -> None:
     text = explained(model, 2, "reference")
@@ -91,86 +61,40 @@ def test_every_model_is_explained(model: str) -> None:
     assert "Script of group 0, forward, the first " in text
 
 
-def test_on_a_gpu_groups_and_how_they_meet_are_shown() -> None:
-    text = explained("tree-lstm", 2, "paper", 5)
-    assert "; kernel calls: 1 kernel, which runs all of them and the end of the step" in text
-    assert "processors: 5 blocks of 256 threads; groups: 2 of 2 processors" in text
-    assert "processors without a group: 1" in text
-    assert "groups are no clusters: they meet at counters in the second-level cache" in text
-    text = explained("tree-lstm", 2, "paper", 5, clusters=2)
-    assert "processors: 4 blocks of 256 threads; groups: 2 of 2 processors" in text
-    assert "groups are clusters: they meet at barriers in shared memory" in text
-    assert "waits for no other on the path" in explained("tree-lstm", 1, "paper", 3)
+def of_groups(net: vrt.Network) -> str:
+    text = net.explain_batch(batch_of("tree-lstm", 1)).partition("Script of all processors")[0]
+    path = net.explain(kernels="ir").partition("segment 0:")[2].partition("task program")[0]
+    return text + path
 
 
-def test_on_a_gpu_the_weights_that_a_processor_holds_are_shown() -> None:
-    text = explained("tree-lstm", 2, "paper")
-    forward, back = text.partition("Weights on chip")[2].split("backward: ")
-    assert "in registers while there is room in 144 of each thread, then in shared mem" in forward
-    assert "u_iou: 24 rows of 16, " in forward
-    assert "u_f: 8 rows of 16, " in forward
-    assert "u_iou: 8 columns of 48, " in back
-    held, rows = re.search(
-        r": ([\d,]+) in registers, 0 in shared[^\n]*\n(.*)", forward, re.S
-    ).groups()
-    each = re.findall(r"([\d,]+) in registers", rows)
-    assert int(held.replace(",", "")) == sum(int(n.replace(",", "")) for n in each)
-    elements = 2 * (48 * 16 + 16 * 16)  # both sides
-    groups = 4 // 2
-    assert f"loaded a step, by all groups: {4 * elements * groups:,} bytes" in text
+# What is printed, as `explained.txt` has it: `python -m tests.train.test_cli_explain` writes it.
+GOLDEN = ROOT / "tests/train/explained.txt"
+EXPLAINED: dict[str, Callable[[], str]] = {
+    "a host": lambda: explained("tree-lstm", 2, "reference"),
+    "a host, groups of one": lambda: explained("tree-lstm", 1, "reference"),
+    "a GPU of 4 blocks": lambda: explained("tree-lstm", 2, "paper"),
+    "a GPU of 5 blocks": lambda: explained("tree-lstm", 2, "paper", 5),
+    "a GPU of 5 blocks, clusters": lambda: explained("tree-lstm", 2, "paper", 5, 2),
+    "a GPU, groups of one": lambda: explained("tree-lstm", 1, "paper", 3),
+    "weights in shared memory": lambda: of_groups(
+        on_paper(TreeLSTM(10, 8, 192, 5), 4, of_device=4)
+    ),
+    "gradients on chip": lambda: of_groups(
+        on_paper(TreeLSTM(10, 8, 32, 5), 2, passes=Passes(gradients=True))
+    ),
+}
 
 
-def test_on_a_gpu_weights_in_shared_memory_are_shown() -> None:
-    net = on_paper(TreeLSTM(10, 8, 192, 5), 4, of_device=4)
-    text = net.explain_batch(batch_of("tree-lstm", 1))
-    sizes = re.search(r"forward: ([\d,]+) in registers, ([\d,]+) in shared memory", text).groups()
-    registers, shared = (int(n.replace(",", "")) for n in sizes)
-    assert registers > 0
-    assert shared > 0
-    assert registers + shared == 4 * 192 * 256  # a quarter of four matrices; 192 have room for 256
+def sections(text: str) -> dict[str, str]:
+    """Cut a text at its titles."""
+    _, *words = re.split(r"(?m)^== (.+)\n", text)
+    return dict(zip(words[::2], words[1::2], strict=True))
 
 
-def test_on_a_gpu_gradients_are_shown_where_they_are_made() -> None:
-    after = "gradients made after the path, by products over all rows: u_iou, u_f"
-    assert after in explained("tree-lstm", 2, "paper")
-    net = on_paper(TreeLSTM(10, 8, 32, 5), 2, passes=Passes(gradients=True))
-    text = net.explain_batch(batch_of("tree-lstm", 1))
-    assert "gradient of u_iou: 48 rows of 32, 8,192 in registers" in text
-    assert "gradient of u_f: 16 rows of 32, 8,192 in registers" in text
-    assert "backward: 40,960 in registers, 0 in shared memory" in text
-    assert "left for the sums of the groups, by each processor: 8,192" in text
-    assert "what groups summed up of gradients is added, in their order" in text
-    assert "after the path, by products" not in text
-
-
-def test_on_a_gpu_kernels_of_groups_are_shown() -> None:
-    net = on_paper(TreeLSTM(10, 8, 64, 5), 2)
-    net.explain_batch(batch_of("tree-lstm", 1))
-    path = net.explain(kernels="ir").partition("segment 0:\n")[2].partition("task program")[0]
-    assert "for each row, 32 threads:" in path
-    assert "for elements 0:64, own of (0, 64):" in path
-    assert re.search(r"r\d+ = \(sigmoid\(r\d+\)\)", path)
-    assert re.search(r"ring, tensor \d+ from 0 = r\d+, sent", path)
-
-
-def test_on_a_gpu_scripts_are_those_that_run() -> None:
-    text = explained("tree-lstm", 2, "paper")
-    script = text.partition("Script of all processors\n")[2].partition("\n\n")[0].splitlines()
-    count, rounds = re.match(r"  instructions: (\d+); rounds: (\d+); ", script[0]).groups()
-    ops = [re.match(r"    (\S+?)(?:, outside the groups)?: (\d+) ops in (\d+)", x) for x in script]
-    assert [m[1] for m in ops if m] == ["eager", "path", "lazy", "path'", "final"]
-    special = [x.strip() for x, m in zip(script[1:], ops[1:], strict=True) if not m]
-    weights = "weights are loaded, and groups follow their scripts"
-    check = "whether what the update makes is finite"
-    assert special == [f"forward {weights}", f"backward {weights}", "loss", check, "update", "end"]
-    assert sum(int(m[2]) for m in ops if m) + len(special) == int(count)
-    assert int(rounds) > sum(int(m[3]) for m in ops if m)
-    paths = text.partition("Scripts of the groups\n")[2].splitlines()
-    assert re.match(r"  path: instructions of a group \(min, median, max\): \[\d", paths[0])
-    assert re.match(r"  path': instructions of a group .* \d+ meetings; rows a tile: \[", paths[1])
-    head = text.partition("\nScript of group 0")[2].splitlines()[1:]
-    assert re.match(r"    0 path\[\d+\]\.0 rows \d+\.\.\d+ edges \d+\.\.\d+$", head[0])
-    assert any(re.match(r" +\d+ meet; path", line) for line in head)
+@pytest.mark.parametrize("title", EXPLAINED)
+def test_what_is_explained(title: str) -> None:
+    wanted = sections(GOLDEN.read_text(encoding="utf-8"))[title]
+    assert EXPLAINED[title]().splitlines() == wanted.splitlines()
 
 
 def test_the_command_shows_the_persistent_engine(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,3 +182,8 @@ def test_all_kinds_of_a_batch_are_met_at_once_and_nothing_is_run() -> None:
     shown = net.explain()
     assert "path kind {} word" in shown
     assert "path kind {0,1}" in shown
+
+
+if __name__ == "__main__":
+    text = "".join(f"== {title}\n{show()}\n" for title, show in EXPLAINED.items())
+    GOLDEN.write_text(text, encoding="utf-8")
