@@ -21,6 +21,7 @@ from vertexrt.engine.model import POLICIES
 HELP_SECONDS = 0.4
 NO_PATH = "expected a name or a path, not empty, without control characters; Change it."
 TOO_LONG = "expected at most 4095 bytes, 255 between two slashes; Change it."
+ON_TABLE = "train child-sum-tree-lstm --data my.csv --device reference --label"
 TREE = "train own.py:Tree --data data --set hidden=3 --device reference"
 DEEP = "[" * 100_000
 
@@ -160,6 +161,10 @@ REFUSED: dict[int, dict[str, str]] = {
         f"{TREE} --format conlu": "[data] no format 'conlu'; the formats are trees, text, tagged, ",
         "train own.py:Wide --data data": "[Wide hidden] got '70000'; expected a whole number, "
         "65536 at most; Change it.",
+        "runs gone": "there is no folder ",
+        "train tree-lstm --metric perplexity": "[--metric] got perplexity; the task",
+        "train lstm-lm --class-weights 1,2": "got --class-weights, which lstm-lm does",
+        "train tree-lstm --class-weights '1;2'": "[--class-weights] got '1;2'; expected",
         # Configurations that are none.
         "train tree-lstm --config list.json": "it is [1]; expected options",
         "train tree-lstm --config deep.json": "more than 32 levels",
@@ -167,6 +172,8 @@ REFUSED: dict[int, dict[str, str]] = {
         "train --config flag.toml": "no model is called '--trace=victim'",
     },
     1: {
+        f"{ON_TABLE} like": "no pull 'like'; the data have liked, text; name one of these as",
+        f"{ON_TABLE} liked --word txt": "no pull 'txt'; the data have liked, text; name one of",
         "train own.py:Sum --resume run": "is a run of tree-lstm",
         "train tree-fc --resume run": "is a run of tree-lstm; expected one of tree-fc, the model t",
         "eval data": "holds neither best.safetensors nor last.safetensors",
@@ -191,6 +198,7 @@ def files(cli: Cli) -> Cli:
         ("full/note.txt", "keep me"),
         ("file", ""),
         ("list.json", "[1]"),
+        ("my.csv", "text,liked\ngood film,True\n" * 20),
         ("deep.json", DEEP),
         ("flag.toml", 'model = "--trace=victim"'),
     ):
