@@ -182,28 +182,6 @@ def test_public_names_are_loaded_when_they_are_asked_for() -> None:
     assert all(getattr(vertexrt, name) is not None for name in vertexrt.__all__)
 
 
-TREE = frozenset(
-    f"{PACKAGE}{name}"
-    for name in ("", ".errors", ".graph", ".ir", ".ir.ops", ".engine", ".kernels", ".script")
-) | {f"{PACKAGE}.script.isa", f"{PACKAGE}.script.assembler", f"{PACKAGE}.cli"}
-
-
-@pytest.mark.parametrize(
-    ("source", "wrong"),
-    [
-        ("from vertexrt.engine import run", 1),
-        ("from .. import engine", 1),
-        ("def f():\n    from vertexrt.api import Parameter", 1),
-        ("import importlib\nimportlib.import_module('vertexrt.cli')", 1),
-        ("from vertexrt.unheard import x", 1),
-        ("import benchmarks.engines", 1),
-        ("from ..errors import PlanError\nfrom vertexrt_like import x", 0),
-    ],
-)
-def test_a_wrong_arrow_is_found(source: str, wrong: int) -> None:
-    assert len(forbidden(source, "vertexrt.ir.ops", modules=TREE)) == wrong
-
-
 def test_nothing_in_the_package_runs_a_module_of_the_tests_or_benchmarks() -> None:
     """As an import would be: by `python -m NAME`, for instance."""
     outside = re.compile(rf"({'|'.join(OUTSIDE)})(\.\w+)*")
