@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.messages import refused
+from tests.messages import refused, table
 from tests.pure.graphs_as_text import as_text
 
 
@@ -160,62 +160,7 @@ DAG: nx.DiGraph[Any] = nx.DiGraph()
 DAG.add_nodes_from([(0, {"word": "a", "kind": "leaf"}), (1, {"word": "b", "kind": "root"})])
 DAG.add_edge(0, 1, weight=0.5, relation="below")
 # A call, and its error. Misspelt names of networkx's pulled -1 everywhere (issue 52).
-WRONG = {
-    'from_networkx([DAG], ["wrod"])': (
-        "PullError: [from_networkx] no 'wrod'; the data have kind, word; correct the name or..."
-    ),
-    'from_networkx([DAG], ["wrod"], types="kind")': (
-        "PullError: [from_networkx] no 'wrod'; the data have kind, word;..."
-    ),
-    'from_networkx([DAG], types="knd")': (
-        "PullError: [from_networkx] no 'knd'; the data have kind, word; correct the name or..."
-    ),
-    'from_networkx([DAG], edge_pulls=["wight"])': (
-        "PullError: [from_networkx] no 'wight'; the data have relation, weight;..."
-    ),
-    'from_networkx([DAG], types="kind", relations="re")': (
-        "PullError: [from_networkx] no 're'; the data have relation,..."
-    ),
-    'from_networkx([UNTYPED], types="type")': (
-        "DataError: [from_networkx, graph 0] a node without 'type', or an edge without "
-        "'relation';..."
-    ),
-    'from_pyg(DATA, ["yy"])': (
-        "PullError: [from_pyg] no 'yy'; the data have edge_attr, edge_index, y;..."
-    ),
-    'from_pyg(DATA, edge_pulls=["attr"])': (
-        "PullError: [from_pyg] no 'attr'; the data have edge_attr, edge_index, y;..."
-    ),
-    'from_pyg(HALF, ["y"])': (
-        "PullError: [from_pyg] no 'y'; the data have yy; correct the name or leave it out. ..."
-    ),
-    'from_pyg(HALF, [], ["attr"])': (
-        "PullError: [from_pyg] no 'attr'; the data have edge_attr, edge_index; correct the..."
-    ),
-    'from_dgl(DGL_PLAIN, ["yy"])': (
-        "PullError: [from_dgl] no 'yy'; the data have y; correct the name or leave it out. ..."
-    ),
-    'from_dgl(DGL_PLAIN, [], ["ww"])': (
-        "PullError: [from_dgl] no 'ww'; the data have w; correct the name or leave it out..."
-    ),
-    "from_pyg(3)": "DataError: [from_pyg] a int; expected a Data or HeteroData; convert it.",
-    "from_dgl(3)": "DataError: [from_dgl] a int; expected a DGLGraph; convert it.",
-    "from_pyg(store(2, edge_index=np.array([[0, 1], [1, 0]])))": (
-        "GraphError: [input graph] the vertices 0 -> 1 -> 0 form a cycle..."
-    ),
-    'from_pyg(store(2, y=[1, 2, 3], **EDGE), ["y"])': (
-        "PullError: [input graph] pull 'y' has [3]..."
-    ),
-    'vrt.data.from_nltk("words")': (
-        "DataError: [from_nltk] a str; expected a list of trees; pass [tree]."
-    ),
-    "vrt.data.from_nltk([None])": (
-        "DataError: [from_nltk, tree 0] a NoneType; expected trees of nltk, with..."
-    ),
-    'vrt.data.from_nltk(["word"])': (
-        "DataError: [from_nltk, tree 0] a str; expected trees of nltk, with words..."
-    ),
-}
+WRONG = table(__file__, "WRONG")
 
 
 @pytest.mark.parametrize("code", WRONG)
