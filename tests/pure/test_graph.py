@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.messages import table
 import vertexrt as vrt
 from tests.backend.test_on_device import Lent
+from tests.messages import table
 from tests.strategies import ChildLists, child_lists, dags, input_graphs
 from vertexrt.errors import GraphError, VertexrtError
 from vertexrt.graph import GraphBatch, InputGraph, PullValue, Rows

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.messages import table
 import vertexrt as vrt
 from tests.agreement import agree
+from tests.messages import table
 from tests.runs import Way
 from tests.strategies import CLASSES, MARK, WORDS, pulls_for
 from vertexrt.engine.variant import Passes

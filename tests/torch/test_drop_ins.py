@@ -333,7 +333,7 @@ OF_LAYERS = ("exchanged", "tied", "weight_norm of old", "pruned")
 def used(side: Side) -> list[Any]:
     """Use a module in several ways; return all numbers that come of it."""
     found, module = [], side.module
-    steps = torch.optim.SGD(list(module.parameters()), lr=0.01)
+    steps = torch.optim.SGD(list(module.parameters()), lr=0.003)
     for k in range(3):
         results, leaves = side(0)
         found += [*results, *side.gradients(total(results), leaves)]

@@ -56,7 +56,7 @@ class CountingDevice(ShimDevice):
 
 def come_again(side: Side) -> list[Any]:
     """Train on layouts in turn: a larger one takes another arena; inputs and states differ."""
-    found, steps = [], torch.optim.SGD(side.module.parameters(), lr=0.02)
+    found, steps = [], torch.optim.SGD(side.module.parameters(), lr=0.003)
     for k in (0, 1) * 3 + (2,) * 3 + (0, 1) + (4, 0, 5, 6, 3) * 2 + (7, 8, 9):
         results, leaves = side(k)
         found += [*results, *side.gradients(total(results), leaves)]

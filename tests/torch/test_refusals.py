@@ -14,9 +14,9 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.autograd import functional  # noqa: E402
 
-from tests.messages import table
 import vertexrt as vrt  # noqa: E402
 import vertexrt.torch as vt  # noqa: E402
+from tests.messages import table  # noqa: E402
 from tests.torch.beside import (  # noqa: E402
     INPUT,
     SIZE,

@@ -11,8 +11,8 @@ from resource import RUSAGE_CHILDREN, getrusage
 
 import pytest
 
-from tests.messages import table
 import vertexrt as vrt
+from tests.messages import table
 from tests.train.cli_runs import COMMAND, ROOT, SMALL, WHOLE, Cli, require_in, write_trees
 from vertexrt.api.optim import OPTIMIZERS
 from vertexrt.cli import options
