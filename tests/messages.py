@@ -36,18 +36,21 @@ def text_of(kind: type[VertexrtError], call: Callable[[], object]) -> str:
     return str(error)
 
 
-def table(file: str, name: str) -> dict[str, str]:
+def table(file: str, name: str, between: str = " ") -> dict[str, str]:
     """Return a table of a test file, from the text beside it: what is written, what is said of it.
 
     The first is a line, the second the lines below it, which are indented; `#` begins a comment.
+
+    Args:
+        between: what joins these lines.
     """
     text = Path(file).with_suffix(".txt").read_text(encoding="utf-8")
-    found: dict[str, str] = {}
+    found: dict[str, list[str]] = {}
     written = ""
-    for line in text.partition(f"== {name}\n")[2].partition("\n== ")[0].splitlines():
+    for line in text.partition(f"== {name}\n")[2].partition("\n== ")[0].split("\n"):
         if line.startswith("    "):
-            found[written] = f"{found[written]} {line[4:]}".lstrip()
+            found[written].append(line[4:])
         elif line and not line.startswith("#"):
             written = line
-            found[written] = ""
-    return found
+            found[written] = []
+    return {written: between.join(said) for written, said in found.items()}

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 import vertexrt as vrt
+from tests.messages import table
 from vertexrt.errors import PlanError
 from vertexrt.ir.autodiff import differentiate
 from vertexrt.ir.passes.place import place
@@ -78,19 +79,7 @@ def broken(k: int, **changes: object) -> Program:
     return program.with_nodes(nodes)
 
 
-BROKEN = {
-    '7, op="tanhh"': "node %7: unknown op 'tanhh'",
-    "6, inputs=(5,)": "node %6: 1 operands, the op takes 2",
-    "6, inputs=(5, 7)": r"node %6: reads \(5, 7\), defined later or nowhere",
-    "6, inputs=(5, -1)": r"node %6: reads \(5, -1\), defined later or nowhere",
-    "10, inputs=(8,)": "node %10: reads an effect",
-    "5, inputs=(1, 3)": r"node %5: has type float\[2\], its shape rule gives float\[7\]",
-    "5, inputs=(0, 3)": r"node %5: operands .*; expected a parameter of shape \[M, N\]",
-    "7, type=Type((3,))": r"node %7: has type float\[3\], its shape rule gives float\[2\]",
-    '7, type=Type((2,), "int")': "node %7: has type int",
-    '12, op="scatter", attrs=(("field", "h"),)': "node %12: a second scatter of 'h'",
-    '8, op="push", attrs=(("name", "loss"),)': "node %12: a second push of 'loss'",
-}
+BROKEN = table(__file__, "BROKEN")
 
 
 @pytest.mark.parametrize("code", BROKEN)

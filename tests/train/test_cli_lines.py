@@ -34,8 +34,10 @@ OF_WORDS = table(__file__, "OF_WORDS") | {
     "train tree-lstm --data \ud800": (f"[--data] got '\\ud800'; {NO_PATH}"),
     f"train tree-lstm --data {'x' * 256}": (f"[--data] got  ... {TOO_LONG}"),
     f"train tree-lstm --data {'x/' * 2500}": (f"[--data] got  ... {TOO_LONG}"),
-    "train tree-lstm --out full": ("[--out] the folder full is not empty; expected a new or "
-    "empty folder ... Give another one.\n"),
+    "train tree-lstm --out full": (
+        "[--out] the folder full is not empty; expected a new or "
+        "empty folder ... Give another one.\n"
+    ),
 }
 OF_FILES = table(__file__, "OF_FILES")
 LINES = [(*row, 2) for row in OF_WORDS.items()] + [(*row, 1) for row in OF_FILES.items()]
