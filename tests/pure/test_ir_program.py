@@ -32,35 +32,7 @@ class Tiny(vrt.VertexFunction):
         self.push("loss", vrt.losses.cross_entropy(h, self.pull("label")))
 
 
-WITH_GRADIENT = """\
-Tiny: 1 children, state h[2], parameters table[7, 2], w[2, 2]
-  eager %0 = pull() name=word : int[]
-  eager %1 = param() name=table : param float[7,2]
-  eager %2 = embed(%1, %0) : float[2]
-  path  %3 = gather() field=h slot=0 : float[2]
-  path  %4 = param() name=w : param float[2,2]
-  path  %5 = matmul(%4, %3) transpose=False : float[2]
-  path  %6 = add(%5, %2) : float[2]
-  path  %7 = tanh(%6) : float[2]
-  path  scatter(%7) field=h
-  lazy  %9 = pull() name=label : int[]
-  lazy  %10 = logsumexp(%7) : float[]
-  lazy  %11 = nll(%7, %9, %10) : float[]
-  lazy  push(%11) name=loss
-  lazy  %13 = loss_scale() : param float[]
-  lazy  %14 = nll_grad(%7, %9, %10, %13) : float[2]
-  path' %15 = gather_parents() every=False field=h slots=True : float[2]
-  path' %16 = add(%14, %15) : float[2]
-  path' %17 = mul(%7, %7) : float[2]
-  path' %18 = const() shape=[] value=1 : param float[]
-  path' %19 = sub(%18, %17) : float[2]
-  path' %20 = mul(%16, %19) : float[2]
-  final %21 = outer(%20, %3) : param float[2,2]
-  path' %22 = matmul(%4, %20) transpose=True : float[2]
-  final param_grad(%21) name=w
-  path' scatter_child(%22) every=False field=h slot=0
-  final %25 = embed_grad(%0, %20) : param float[7,2]
-  final param_grad(%25) name=table"""
+WITH_GRADIENT = table(__file__, "GOLDEN", "\n")["F and dF, placed"]
 
 
 def test_golden_text_of_f_and_df_placed() -> None:
