@@ -77,13 +77,6 @@ from_networkx, from_dgl, from_pyg = vrt.data.from_networkx, vrt.data.from_dgl, v
 X, Y = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], [1, 0, 2]
 ENDS, W = OnGpu([[2, 0], [1, 1]]), OnGpu([0.5, 1.5])
 DRIVES, FEEDS, ONE = ("gate", "drives", "net"), ("net", "feeds", "gate"), ("_N", "_E", "_N")
-PLAIN = "w: float64 []; y: int32 []\ny=1; y=0 (2/w=0.5 0/w=1.5); y=2"
-TYPED = (
-    "w: float64 []; x: float64 [2]; y: int32 []\n"
-    "relations: drives, feeds\n"
-    "gate x=[1. 2.] y=1; gate x=[3. 4.] y=0 (4/feeds/w=2.5); gate x=[5. 6.] y=2; "
-    "net y=3 (2/drives/w=0.5); net y=4 (0/drives/w=1.5)"
-)
 HETERO = hetero(
     {
         "gate": store(3, x=OnGpu(X), y=OnGpu(Y)),
@@ -115,34 +108,7 @@ NET = vrt.InputGraph.from_types({"net": 1}, {}, {"net": {"y": [5]}})
 NETWORKS = [from_pyg(HETERO, ["y"], ["w"]).to_networkx(), NET.to_networkx()]
 
 # A call, and the text of its graphs.
-CONVERTED = {
-    'from_pyg(store(3, edge_index=ENDS, y=OnGpu(Y), w=W), ["y"], ["w"])': PLAIN,
-    "from_pyg(store(3, edge_index=ENDS))": "\n-; (2 0); -",
-    'from_pyg(HETERO, ["x", "y"], ["w"])': TYPED,
-    'from_dgl(DGL, ["x", "y"], ["w"])': TYPED,
-    'from_dgl(DGL_PLAIN, ["y"], ["w"])': PLAIN,
-    'from_networkx([WORDS, nx.DiGraph([("x", "y")])], ["word", "x"])': (
-        "word: <unk>, good, film; x: float32 []\n"
-        "#first word=good x=0.5; x=0.5 (0 2); word=film x=0.5\n"
-        "-; (0)"
-    ),
-    'from_networkx(NETWORKS, ["y"], edge_pulls=["w"], types="type")': (
-        "w: float32 []; y: int32 []\n"
-        "relations: feeds, drives\n"
-        "gate y=1; gate y=0 (4/feeds/w=2.5); gate y=2; net y=3 (2/drives/w=0.5); "
-        "net y=4 (0/drives/w=1.5)\n"
-        "net y=5"
-    ),
-    'from_networkx([SLOTS], edge_pulls=["w"])': (
-        "w: float32 []\n-; (none 0/w=0.5); (1/w=1.5 0/w=2.5)"
-    ),
-    'vrt.InputGraph.from_networkx(PARTS, ["n", "x", "y"])': (
-        "n: int32 []; x: float64 [2]; y: float64 []\nn=3 x=[1. 2.]; x=[3. 4.]; y=1.5 (1 0)"
-    ),
-    'vrt.InputGraph.from_networkx(SLOTS, edge_pulls=["w"])': (
-        "w: float64 []\n-; (none 0/w=0.5); (1/w=1.5 0/w=2.5)"
-    ),
-}
+CONVERTED = table(__file__, "CONVERTED", "\n")
 
 
 @pytest.mark.parametrize("code", CONVERTED)
