@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
-from torch.autograd import functional  # noqa: E402
+from torch.autograd import functional  # noqa: E402, F401 - rows use it
 
 import vertexrt as vrt  # noqa: E402
 import vertexrt.torch as vt  # noqa: E402
@@ -62,21 +62,7 @@ def penalty(found: Any, of: Any) -> Any:
 
 
 grad = torch.autograd.grad
-TWICE: dict[str, Callable[[Any, Any, Any], Any]] = {
-    "of a weight": lambda f, x, w: grad(penalty(f(x), w), w),
-    "of the input, by a weight": lambda f, x, w: grad(penalty(f(x), x) + w.sum(), w),
-    "of what has no history": lambda f, x, w: (
-        grad(f(x).sum(), x, create_graph=True)[0].norm().backward()
-    ),
-    "backward": lambda f, x, w: penalty(f(x), x).backward(),
-    "backward to some": lambda f, x, w: penalty(f(x), w).backward(inputs=[w]),
-    "backward of gradients": lambda f, x, w: (
-        f(x).square().sum().backward(create_graph=True),
-        (w.grad.sum() + x.sum()).backward(inputs=[x]),
-    ),
-    "hessian": lambda f, x, w: functional.hessian(lambda y: f(y).square().sum(), x),
-    "gradgradcheck": lambda f, x, w: torch.autograd.gradgradcheck(f, x),
-}
+TWICE = table(__file__, "TWICE")
 
 
 @pytest.mark.filterwarnings("ignore:Using backward.. with create_graph")
@@ -86,7 +72,7 @@ def test_second_derivatives(way: str, name: str) -> None:
     _, x, ask, weight = ASKED[name]()
     for _ in range(3):  # passes that are kept refuse, too
         with pytest.raises(UsageError, match="differentiate twice; networks have no second deriv"):
-            TWICE[way](ask, x, weight)
+            eval(way, {**globals(), "f": ask, "x": x, "w": weight})
 
 
 def test_second_derivatives_through_a_hook() -> None:
@@ -97,18 +83,7 @@ def test_second_derivatives_through_a_hook() -> None:
 
 
 func = torch.func
-TRANSFORMS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
-    "grad": ("transform", lambda f, x: func.grad(lambda y: f(y).sum())(x)),
-    "vjp": ("transform", func.vjp),
-    "jacrev": ("transform", lambda f, x: func.jacrev(f)(x)),
-    "vmap": ("transform", lambda f, x: func.vmap(f)(x[None])),
-    "vmap of a gradient": ("transform", lambda f, x: of_gradients(f(x), x)),
-    "jvp": ("transform", lambda f, x: func.jvp(f, (x,), (x,))),
-    "forward mode": (
-        "forward mode",
-        lambda f, x: functional.jacobian(f, x, strategy="forward-mode", vectorize=True),
-    ),
-}
+TRANSFORMS = table(__file__, "TRANSFORMS")
 
 
 def of_gradients(out: Any, x: Any) -> Any:
@@ -120,10 +95,10 @@ def of_gradients(out: Any, x: Any) -> Any:
 @pytest.mark.parametrize("name", ["GRU", "h"])
 @pytest.mark.parametrize("way", TRANSFORMS)
 def test_transforms(way: str, name: str) -> None:
-    words, transform = TRANSFORMS[way]
     _, x, ask, _ = ASKED[name]()
-    with pytest.raises(UsageError, match=rf"^\[torch\] .*{words}.*; gradients by backward"):
-        transform(ask, x)
+    text = rf"^\[torch\] .*{TRANSFORMS[way]}.*; gradients by backward"
+    with pytest.raises(UsageError, match=text):
+        eval(way, {**globals(), "f": ask, "x": x})
 
 
 @pytest.mark.parametrize("name", ["LSTM", "GRU", "RNN", "h"])
