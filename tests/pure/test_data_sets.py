@@ -57,6 +57,15 @@ def test_samples_are_what_the_generators_give(name: str, generate: Any, digest: 
     assert generate(1)["dev"] != texts["dev"]
 
 
+DIGESTS = table(__file__, "DIGESTS")
+
+
+@pytest.mark.parametrize("name", DIGESTS)
+def test_generated_graphs_are_the_same_on_all_machines(name: str) -> None:
+    text = as_text(load("generated", format=name))
+    assert sha256(text.encode()).hexdigest().startswith(DIGESTS[name])
+
+
 def test_generated_text_knows_its_perplexity() -> None:
     made, data = generate_text(0), load("generated", format="text")
     assert set(made) == set(data.splits) == {"train", "dev", "test"}
