@@ -1,10 +1,11 @@
-"""The form that all texts of errors have."""
+"""The form that all texts of errors have, and tables of what is written and what is said of it."""
 
 from __future__ import annotations
 
 import doctest
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -33,3 +34,23 @@ def text_of(kind: type[VertexrtError], call: Callable[[], object]) -> str:
     error = refused(call, "...")
     assert isinstance(error, kind)
     return str(error)
+
+
+def table(file: str, name: str, between: str = " ") -> dict[str, str]:
+    """Return a table of a test file, from the text beside it: what is written, what is said of it.
+
+    The first is a line, the second the lines below it, which are indented; `#` begins a comment.
+
+    Args:
+        between: what joins these lines.
+    """
+    text = Path(file).with_suffix(".txt").read_text(encoding="utf-8")
+    found: dict[str, list[str]] = {}
+    written = ""
+    for line in text.partition(f"== {name}\n")[2].partition("\n== ")[0].split("\n"):
+        if line.startswith("    "):
+            found[written].append(line[4:])
+        elif line and not line.startswith("#"):
+            written = line
+            found[written] = []
+    return {written: between.join(said) for written, said in found.items()}

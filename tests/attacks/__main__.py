@@ -23,7 +23,6 @@ COUNTS = {
 OPTIONS = {
     "jobs": "processes at once",
     "device": "of batches: cpu or reference",
-    "trainings": "of cache: processes that train on damaged caches",
     "epochs": "of a run that is killed: two saves each",
     "variants": "of such runs; the first: NumPy",
 }

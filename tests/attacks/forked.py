@@ -115,20 +115,15 @@ def run(words: Sequence[str], folder: Path, streams: dict[int, str] | None = Non
     return Child(words, folder, streams).finish()
 
 
-def in_process(words: Sequence[str], must: bool = True) -> tuple[int, str]:
-    """Run a command line in this process; return its exit code and errors.
-
-    Args:
-        must: it may not fail: it compiles what children need.
-    """
+def in_process(words: Sequence[str]) -> None:
+    """Run a command line in this process, which compiles what children need."""
     from vertexrt.cli.main import main
 
     err = io.StringIO()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(err):
         code = main(list(words))
-    if code and must:
+    if code:
         raise RuntimeError(f"{' '.join(words)}: exit code {code}, {err.getvalue()}")
-    return code, err.getvalue()
 
 
 def write_trees(folder: Path, sizes: Mapping[str, int]) -> Path:

@@ -15,7 +15,7 @@ import ctypes
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,32 +31,17 @@ from vertexrt.native.load import load
 Array = np.ndarray[Any, Any]
 NEVER = -1
 ENDED = KeyboardInterrupt, MemoryError, DeviceError  # as which a GPU names that memory is missing
-LOADER = "loader, 2 threads"
+LOADER = "loader, batched, 2"
 COLD = 0.03  # of the cases begin with networks that have compiled nothing
 LAST = 250  # events of a call
 BY_TIMER, OUT_OF_MEMORY = 0.15, 0.15  # of the cases; the others are interrupted at an event
-
-WAYS: dict[str, dict[str, Any]] = {
-    f"{device}, {engine}, {threads}": {
-        "device": device,
-        "engine": engine,
-        "threads": threads,
-        "processors": threads if engine == "persistent" else None,
-    }
+# Of a GPU, and of the stand-in for one, by name alone: "shim, persistent, 2".
+WAYS = [
+    f"{device}, {engine}, {threads}"
     for device in ("reference", "cpu")
     for engine in ("batched", "persistent")
     for threads in (1, 2)
-}
-# Of a GPU, and of the stand-in for one: asked for by name.
-OF_A_GPU: dict[str, dict[str, Any]] = {
-    f"{device}, {engine}": {
-        "device": device,
-        "engine": engine,
-        "processors": 2 if engine == "persistent" else None,
-    }
-    for device in ("shim", "cuda")
-    for engine in ("batched", "persistent")
-}
+]
 
 # A tracer that counts, and at a number interrupts the thread. It is no Python, where the exception
 # would be raised in the tracer itself.
@@ -92,8 +77,8 @@ class Events:
     """Counts the events of calls of this thread, and interrupts one."""
 
     def __init__(self) -> None:
-        self._state = (ctypes.c_int64 * 3)(0, NEVER, 0)
-        self._code = load(TRACER, ["vrt_trace"], {"state": ctypes.addressof(self._state)})
+        self.state = (ctypes.c_int64 * 3)(0, NEVER, 0)
+        self._code = load(TRACER, ["vrt_trace"], {"state": ctypes.addressof(self.state)})
         self._tracer = ctypes.c_void_p(self._code["vrt_trace"])
         self._watch = [ctypes.pythonapi.PyEval_SetTrace, ctypes.pythonapi.PyEval_SetProfile]
         for function in self._watch:
@@ -102,18 +87,21 @@ class Events:
         signal.signal(signal.SIGALRM, signal.default_int_handler)
         signal.signal(signal.SIGUSR1, out_of_memory)
 
-    def counted(self, call: Callable[[], Any]) -> tuple[Any, int]:
-        """Do a call; return what it returns, and how many events it has."""
-        self._begin(NEVER, 0)
-        found = call()
-        self._end()
-        return found, self._state[0]
+    def during(
+        self, call: Callable[[], Any], at: float = NEVER, number: int = 0
+    ) -> tuple[Any, bool]:
+        """Do a call that a signal interrupts at an event, or a timer after a time.
 
-    def interrupted(self, call: Callable[[], Any], at: int, number: int) -> tuple[Any, bool]:
-        """Do a call that is interrupted at an event; return what it returns, and whether it did."""
+        Returns: what it returns, and whether it did. `state` begins with the count of events.
+        """
         found, returned = None, False
         try:
-            self._begin(at, number)
+            if isinstance(at, float):
+                signal.setitimer(signal.ITIMER_REAL, at)
+            else:
+                self.state[:] = [0, at, number]
+                for watch in self._watch:
+                    watch(self._tracer, None)
             found = call()
             returned = True
             self._end()
@@ -121,26 +109,9 @@ class Events:
             self._end()
             return None, False
         return found, returned
-
-    def timed(self, call: Callable[[], Any], seconds: float) -> tuple[Any, bool]:
-        """Do the same with a call that a timer interrupts."""
-        found, returned = None, False
-        try:
-            signal.setitimer(signal.ITIMER_REAL, seconds)
-            found = call()
-            returned = True
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        except ENDED:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            return None, False
-        return found, returned
-
-    def _begin(self, at: int, number: int) -> None:
-        self._state[:] = [0, at, number]
-        for watch in self._watch:
-            watch(self._tracer, None)
 
     def _end(self) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         for watch in self._watch:
             watch(None, None)
 
@@ -188,8 +159,11 @@ class Side:
     kept: dict[object, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        way = Way(dtype="float32", **{**WAYS, **OF_A_GPU}[self.way])
-        self.net = way.compile(dropping(), seed=3)
+        device, engine, count = self.way.split(", ")
+        processors = int(count) if engine == "persistent" else None
+        threads = int(count) if device in ("reference", "cpu") else 1
+        way = Way(device, "float32", engine=engine, threads=threads, processors=processors)
+        self.net = way.compile(Small(dropped=0.25), seed=3)
         self.adam, self.own = vrt.Adam(0.01, clip_norm=5.0), Shrinking()
 
     def state(self) -> dict[str, Any]:
@@ -206,81 +180,57 @@ class Side:
         self.net.load_state({"random": {"seed": 3, "draws": int(state["draws"])}})
 
 
-Call = Callable[[Side], Any]
-
-
-def step(side: Side) -> Any:
-    loss = side.net.step(side.batches[0], side.adam, outputs=["out"])
+def step(side: Side, optimizer: Any) -> Any:
+    loss = side.net.step(side.batches[0], optimizer, outputs=["out"])
     return loss, dict(loss.outputs)
 
 
-def step_by_own(side: Side) -> Any:
-    return side.net.step(side.batches[0], side.own)
-
-
-def forward(side: Side, dropout: bool = True) -> Any:
-    return side.net(side.batches[0], dropout=dropout)
-
-
-def without_dropout(side: Side) -> Any:
-    return forward(side, False)
-
-
-def plan(side: Side) -> Any:
+def plan(side: Side) -> None:
     side.kept["plan"] = side.net.plan(side.batches[0], dropout=True)
 
 
-def ask_plan(side: Side) -> Any:
-    return side.kept["plan"]()
+def record(side: Side, number: int) -> Any:
+    """Go forward, and keep the pass."""
+    side.kept[f"draws {number}"] = side.net.state()["random"]["draws"]
+    side.kept[number] = out = side.net.record(side.batches[number])
+    return dict(out.outputs)
 
 
-@dataclass
-class Forward:
-    """A forward pass that can be gone back through."""
-
-    number: int
-
-    def __call__(self, side: Side) -> Any:
-        side.kept[f"draws of {self.number}"] = side.net.state()["random"]["draws"]
-        side.kept[self.number] = out = side.net.record(side.batches[self.number])
-        return dict(out.outputs)
+def back(side: Side, number: int) -> Any:
+    """Go back through it."""
+    found = side.kept[number].backward()
+    return found.parameters, found.pulled
 
 
-@dataclass
-class Backward:
-    """The way back through it."""
-
-    number: int
-
-    def __call__(self, side: Side) -> Any:
-        found = side.kept[self.number].backward()
-        return found.parameters, found.pulled
-
-
-def zero_grad(side: Side) -> Any:
-    side.net.zero_grad()
-
-
-def optimizer_step(side: Side) -> Any:
-    side.adam.step(side.net)
-
-
-def set_parameters(side: Side) -> Any:
-    side.net.parameters.update({n: 0.9 * a for n, a in side.net.parameters.items()})
-
-
+CALLS: dict[str, Callable[[Side], Any]] = {
+    "step": lambda side: step(side, side.adam),
+    "own": lambda side: step(side, side.own),
+    "forward": lambda side: side.net(side.batches[0], dropout=True),
+    "undropped": lambda side: side.net(side.batches[0]),
+    "plan": plan,
+    "ask": lambda side: side.kept["plan"](),
+    "record0": lambda side: record(side, 0),
+    "record1": lambda side: record(side, 1),
+    "back0": lambda side: back(side, 0),
+    "back1": lambda side: back(side, 1),
+    "update": lambda side: side.adam.step(side.net),
+    "zero": lambda side: side.net.zero_grad(),
+    "set": lambda side: side.net.parameters.update(
+        {name: 0.9 * value for name, value in side.net.parameters.items()}
+    ),
+}
 # Of these the state says whether they were done; others return something and are done again.
-CHANGING: tuple[Call, ...] = (step, step_by_own, optimizer_step, zero_grad, set_parameters)
-SCRIPTS: tuple[tuple[Call, ...], ...] = (
-    (step, step),
-    (step, step_by_own, step),
-    (forward, step),
-    (without_dropout, forward),
-    (plan, ask_plan, step, ask_plan),
-    (Forward(0), Forward(1), Backward(0), Backward(1), optimizer_step, zero_grad),
-    (Forward(0), step_by_own, Forward(1), Backward(1), optimizer_step),
-    (set_parameters, step),
-)
+CHANGING = ("step", "own", "update", "zero", "set", "back0", "back1")
+SCRIPTS = [
+    "step step",
+    "step own step",
+    "forward step",
+    "undropped forward",
+    "plan ask step ask",
+    "record0 record1 back0 back1 update zero",
+    "record0 own record1 back1 update",
+    "set step",
+]
 
 
 def leaves(found: Any) -> Iterator[bytes]:
@@ -307,10 +257,15 @@ class Wrong(Exception):
     """What must not happen."""
 
 
+def compare(found: Any, wanted: Any, where: str) -> None:
+    if list(leaves(found)) != list(leaves(wanted)):
+        raise Wrong(f"{where}: another result")
+
+
 class Interrupts:
     """Runs cases; networks of a way stay from case to case."""
 
-    def __init__(self, seed: int, ways: tuple[str, ...]) -> None:
+    def __init__(self, seed: int, ways: Sequence[str]) -> None:
         self.seed, self.ways, self.events = seed, ways, Events()
         self._sides: dict[str, tuple[Side, Side]] = {}
 
@@ -336,81 +291,66 @@ class Interrupts:
             made = vrt.data.Loader(graphs, 1, workers=2, prepare=lambda batch, _: batch)
             return [batch.num_vertices for batch in made]
 
-        wanted, count = self.events.counted(epoch)
-        self.events.interrupted(epoch, draw.randrange(count), signal.SIGINT)
+        wanted, _ = self.events.during(epoch)
+        self.events.during(epoch, draw.randrange(self.events.state[0]), signal.SIGINT)
         return "goes on" if epoch() == wanted else f"{FAILED}: another epoch"
 
     def _run(self, side: Side, twin: Side, draw: random.Random) -> str:
-        script = draw.choice(SCRIPTS)
+        script = draw.choice(SCRIPTS).split()
         chosen = draw.randrange(len(script))
-        batches = [batch_of(draw), batch_of(draw)]
+        batches, outcome = [batch_of(draw), batch_of(draw)], ""
         for each in (side, twin):
             each.batches, each.kept = batches, {}
-        outcome = ""
-        for k, call in enumerate(script):
-            where = f"number {k} of {[getattr(c, '__name__', repr(c)) for c in script]}"
-            if k != chosen:
-                self._compare(call(side), call(twin), where)
+        for k, name in enumerate(script):
+            where = f"number {k} of {script}"
+            if k == chosen:
+                outcome = self._interrupted(side, twin, name, draw, where)
             else:
-                outcome = self._interrupted(side, twin, call, draw, where)
+                compare(CALLS[name](side), CALLS[name](twin), where)
         if wrong := differences(side.state(), twin.state()):
-            raise Wrong(f"{outcome}, {where}: {wrong} differ after all")
+            raise Wrong(f"{outcome}, {script}: {wrong} differ after all")
         return outcome
 
     def _interrupted(
-        self, side: Side, twin: Side, call: Call, draw: random.Random, where: str
+        self, side: Side, twin: Side, name: str, draw: random.Random, where: str
     ) -> str:
-        before = twin.state()
-        start = time.perf_counter()
-        wanted, count = self.events.counted(lambda: call(twin))
-        seconds, after = time.perf_counter() - start, twin.state()
-        kind, at = draw.random(), draw.randrange(count)
+        call, changes, before, start = CALLS[name], name in CHANGING, twin.state(), time.monotonic()
+        wanted, _ = self.events.during(lambda: call(twin))
+        seconds, count, after = time.monotonic() - start, self.events.state[0], twin.state()
+        at: float = draw.randrange(count)
         if draw.random() < 0.5:  # what is written at the end has few of the events
             at = max(0, count - 1 - draw.randrange(LAST))
+        kind = draw.random()
         if kind < BY_TIMER:
-            found, returned = self.events.timed(lambda: call(side), draw.uniform(1e-6, seconds))
-            where = f"a timer, {where}"
-        else:
-            number = signal.SIGUSR1 if kind < BY_TIMER + OUT_OF_MEMORY else signal.SIGINT
-            found, returned = self.events.interrupted(lambda: call(side), at, number)
-            where = f"event {at} of {count}, {where}"
+            at = draw.uniform(1e-6, seconds)
+        number = signal.SIGUSR1 if kind < BY_TIMER + OUT_OF_MEMORY else signal.SIGINT
+        found, returned = self.events.during(lambda: call(side), at, number)
+        where = f"at {at} of {count}, {where}"
         if returned:
-            self._compare(found, wanted, where)
+            compare(found, wanted, where)
             return "returned"
-        now, changes = side.state(), call in CHANGING or isinstance(call, Backward)
-        if not differences(now, after):
-            if changes:
-                return "after"
-        elif wrong := differences({**now, "draws": before["draws"]}, before):
-            raise Wrong(f"{where}: {wrong} are not as before, {differences(now, after)} not after")
-        elif changes and differences(now, before):
-            raise Wrong(f"{where}: the random state is not as before")
-        self._again(side, call, before, wanted, where)
+        now = side.state()
+        if changes and not differences(now, after):
+            return "after"
+        wrong = differences({**now, "draws": before["draws"]}, before)
+        if differences(now, after) and (wrong or (changes and differences(now, before))):
+            raise Wrong(f"{where}: {wrong or 'draws'} are not as before, and not as after")
+        passed = name.removeprefix("back")
+        if passed != name and side.kept[int(passed)].done:  # it was taken for the way back
+            side.forget({"draws": side.kept[f"draws {passed}"]})
+            record(side, int(passed))
+        side.forget(before)
+        compare(call(side), wanted, f"again, {where}")
         return "before"
 
-    def _again(
-        self, side: Side, call: Call, before: dict[str, Any], wanted: Any, where: str
-    ) -> None:
-        """Do a call again; a pass that was taken for the way back, too."""
-        if isinstance(call, Backward) and side.kept[call.number].done:
-            side.forget({"draws": side.kept[f"draws of {call.number}"]})
-            Forward(call.number)(side)
-        side.forget(before)
-        self._compare(call(side), wanted, f"again, {where}")
 
-    @staticmethod
-    def _compare(found: Any, wanted: Any, where: str) -> None:
-        if list(leaves(found)) != list(leaves(wanted)):
-            raise Wrong(f"{where}: another result")
-
-
-def make_cases(seed: int, ways: tuple[str, ...]) -> Cases:
+def make_cases(seed: int, ways: Sequence[str]) -> Cases:
     """Return what runs a case by its number."""
     return Interrupts(seed, ways).case
 
 
 def attack(
-    count: int, seed: int, ways: tuple[str, ...] = (*WAYS, LOADER), jobs: int = 1, first: int = 0
+    count: int, seed: int, ways: Sequence[str] = (*WAYS, LOADER), jobs: int = 1, first: int = 0
 ) -> Tally:
     """Run cases first..first+count-1 in child processes."""
     return run_in_children(

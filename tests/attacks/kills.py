@@ -9,7 +9,6 @@ metrics must then be those of the run that nobody killed, and nothing else may b
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
@@ -19,10 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
-import vertexrt as vrt
 from tests.attacks.forked import Child, in_process, run, write_trees
 from tests.attacks.outcomes import FAILED, Tally
-from vertexrt.cli.run_folder import WRITTEN
+from tests.train.cli_runs import require_same_run
 
 SHAPE = ("--hidden", "4", "--embed", "3", "--batch-size", "8", "--threads", "1", "--quiet")
 VARIANTS = (
@@ -79,9 +77,11 @@ def case(number: int, seed: int, wholes: list[Whole], scratch: Path) -> tuple[st
     ended = run(_next_words(whole, out), scratch)
     if ended.code:
         return "kills", f"{FAILED}: at the end {ended.how}: {ended.err}"
-    wrong = differences(out, whole.folder)
-    if wrong:
-        return "kills", f"{FAILED}: {wrong} ({out} is kept)"
+    try:
+        require_same_run(out, whole.folder)
+        assert {*os.listdir(out)} == {*os.listdir(whole.folder)}
+    except AssertionError as error:
+        return "kills", f"{FAILED}: {error} ({out} is kept)"
     shutil.rmtree(out)
     name = "killed inside a save" if inside else "killed" if kills else "ended before the kill"
     return name, "the same bits"
@@ -111,41 +111,6 @@ def _kill(
 
 def _temporaries(out: Path) -> list[str]:
     return [name for name in os.listdir(out) if name.endswith(".tmp")] if out.is_dir() else []
-
-
-def differences(run: Path, whole: Path) -> str:
-    """Say how two finished run folders differ; "" when they do not."""
-    names = set(os.listdir(run))
-    if not names <= set(WRITTEN) or names != set(os.listdir(whole)):
-        return f"the folder holds {sorted(names)}"
-    for name in ("last.safetensors", "best.safetensors"):
-        one, other = vrt.load_checkpoint(run / name), vrt.load_checkpoint(whole / name)
-        for left, right in (
-            (one.parameters, other.parameters),
-            (one.optimizer_state, other.optimizer_state),
-        ):
-            if left.keys() != right.keys():
-                return f"{name}: other tensors"
-            for key, array in left.items():
-                if array.tobytes() != right[key].tobytes():
-                    return f"{name}: other bits in {key}"
-        left_meta, right_meta = (_timeless(found.meta) for found in (one, other))
-        if left_meta != right_meta:
-            return f"{name}: other meta data"
-    if _metrics(run) != _metrics(whole):
-        return "other metrics"
-    return ""
-
-
-def _timeless(meta: dict[str, object]) -> str:
-    state = dict(meta["state"], totals=None)  # type: ignore[call-overload]
-    return json.dumps({**meta, "state": state}, sort_keys=True)
-
-
-def _metrics(run: Path) -> list[dict[str, object]]:
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    clock = ("seconds", "graphs_per_s")
-    return [{key: value for key, value in line.items() if key not in clock} for line in lines]
 
 
 def attack(

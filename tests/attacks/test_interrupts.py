@@ -13,19 +13,17 @@ import pytest
 
 import vertexrt as vrt
 from tests.attacks.interrupts import (
+    CALLS,
     LOADER,
     Side,
     attack,
     batch_of,
     differences,
-    dropping,
     leaves,
     make_cases,
-    optimizer_step,
-    step,
-    step_by_own,
 )
 from tests.attacks.outcomes import FAILED
+from tests.attacks.small_function import Small
 from tests.devices import SHIM_AND_GPU, require
 from tests.shim_device import ShimDevice
 from vertexrt.kernels.cuda.device_memory import DeviceMemory
@@ -45,7 +43,7 @@ def test_on_a_gpu_too(device: str) -> None:
     """Issue 52: a step was done and not counted, and graphs of other launches were replayed."""
     require(device)
     known = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGALRM)}
-    run = make_cases(52, (f"{device}, batched", f"{device}, persistent"))
+    run = make_cases(52, (f"{device}, batched, 2", f"{device}, persistent, 2"))
     try:  # in this process: a forked child has no GPU
         found = [run(k) for k in range(30 if device == "shim" else 300)]
     finally:
@@ -128,7 +126,7 @@ class Interrupted:
 
 def step_with_groups(side: Side) -> Any:
     side.adam.groups = {"a": {"lr": 0.1}, "u": {"lr": 0.2}}
-    return float(side.net.step(side.batches[0], side.adam))
+    return CALLS["step"](side)
 
 
 def backward(side: Side) -> None:
@@ -137,13 +135,13 @@ def backward(side: Side) -> None:
     kept_run.backward()
 
 
-@pytest.mark.parametrize("call", [step, step_with_groups, step_by_own, optimizer_step])
+@pytest.mark.parametrize("call", [CALLS["step"], step_with_groups, CALLS["own"], CALLS["update"]])
 @pytest.mark.parametrize("engine", ["batched", "persistent"])
 @pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_each_call_of_a_device_may_be_the_last(device: str, engine: str, call: Any) -> None:
     """After any of them a step was done, or it was not; what follows has the bits of a twin."""
     require(device)
-    side, twin = (Side(f"{device}, {engine}") for _ in range(2))
+    side, twin = (Side(f"{device}, {engine}, 2") for _ in range(2))
     side.batches = twin.batches = [batch_of(random.Random(52))]
     for each in (side, twin):
         backward(each)
@@ -174,7 +172,7 @@ def test_each_call_of_a_device_may_be_the_last(device: str, engine: str, call: A
 def test_a_plan_is_as_it_was_after_any_line() -> None:
     """A request that was ended left its pulls to the next one, which gave none."""
     graphs = batch_of(random.Random(3))
-    plan = vrt.compile(dropping(), device="cpu").plan(graphs)
+    plan = vrt.compile(Small(dropped=0.25), device="cpu").plan(graphs)
     others = {"mark": np.ascontiguousarray(graphs.pulls["mark"][::-1])}
     wanted, line, ended = list(leaves(plan())), 0, True
 

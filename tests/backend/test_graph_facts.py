@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests import edge_models, relation_models, typed_models
+from tests import relation_models, typed_models
 from tests.backend.test_parallel_step import SETTINGS, dataset
 from tests.declared import Declared
 from tests.processes import ThreadCommunicator, together
@@ -25,7 +25,6 @@ from vertexrt.parallel import ProcessGroup
 USE = Use(frozenset({"loss"}), loss=True)
 MODELS: dict[str, Callable[[], tuple[Any, vrt.GraphBatch]]] = {
     "types": lambda: (typed_models.CharTagger(), typed_models.sentences()),
-    "edges": lambda: (edge_models.WeighedDag(), edge_models.weighed()),
     "circuits": lambda: (relation_models.Circuit(), relation_models.circuits()),
     "trees": lambda: _catalogue("tree-lstm"),
     "language": lambda: _catalogue("lstm-lm"),

@@ -2,8 +2,7 @@
 
 `functions` compares all that a network computes with the oracle, in every way to run it, and `wide`
 does so with long vectors. `sequences` plays sequences of calls on networks of several types, and
-`optimizers` sequences of updates. `relations` compares a network with itself after a change that
-may not matter.
+`optimizers` sequences of updates. `relations` compares a network with itself, bit by bit.
 
 Exit code 1 where one fails: its script, made small, is printed, and written to `--out`.
 """
@@ -17,7 +16,9 @@ import math
 import os
 import sys
 import time
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("VERTEXRT_CHECK", "1")  # before the package reads its flags
 
@@ -37,29 +38,20 @@ RUNS: dict[str, RunOne] = {
 }
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    p = argparse.ArgumentParser("python -m tests.fuzz", description=__doc__)
-    p.add_argument("what", nargs="?", choices=RUNS, default="functions")
-    p.add_argument("--count", type=int, default=100, help="networks (default: 100)")
-    p.add_argument("--seed", type=int, default=0, help="of the first network (default: 0)")
-    p.add_argument("--device", choices=DEVICES, default="reference")
-    p.add_argument("--dtype", choices=DTYPES, default="float64")
-    p.add_argument(
-        "--ways", default="", help="names or their beginnings, with commas (default: all)"
-    )
-    p.add_argument(
-        "--per", type=int, default=2, help="ways, relations or sequences of each network (2)"
-    )
-    p.add_argument("--most", type=int, default=6, help="vertices of a graph (default: 6)")
-    p.add_argument("--nodes", type=int, default=MOST_NODES, help="of a network, about")
-    p.add_argument("--jobs", type=int, default=1, help="processes (default: 1)")
-    p.add_argument("--shrink", type=float, default=20.0, help="seconds a failure, or 0 (20)")
-    p.add_argument("--seconds", type=float, help="begin no network after this time")
-    p.add_argument("--out", type=Path, help="file to which scripts of failures are appended")
-    p.add_argument("--relation", default="", help="names of relations begin so (default: all)")
-    p.add_argument("--list", action="store_true", help="list the ways and stop")
-    return p
+# By name the default, and what it says; those of `Settings` are how each network is run.
+OPTIONS: dict[str, tuple[Any, str]] = {
+    "count": (100, "networks"),
+    "seed": (0, "of the first network"),
+    "jobs": (1, "processes"),
+    "seconds": (math.inf, "begin no network after this time"),
+    "device": ("reference", ", ".join(DEVICES)),
+    "dtype": ("float64", ", ".join(DTYPES)),
+    "ways": ("", "names of ways or their beginnings, with commas; all by default"),
+    "per": (2, "ways or sequences of each network"),
+    "most": (6, "vertices of a graph"),
+    "nodes": (MOST_NODES, "of a network, about"),
+    "shrink": (20.0, "seconds a failure, or 0"),
+}
 
 
 def show(finding: Finding, out: Path | None) -> None:
@@ -73,15 +65,23 @@ def show(finding: Finding, out: Path | None) -> None:
 
 def main() -> int:
     """Run what the command line asks for."""
-    a = parser().parse_args()
-    settings = Settings(a.device, a.dtype, a.ways, a.per, a.most, a.nodes, a.shrink, a.relation)
+    p = argparse.ArgumentParser("python -m tests.fuzz", description=__doc__)
+    p.add_argument("what", nargs="?", choices=RUNS, default="functions")
+    for name, (default, told) in OPTIONS.items():
+        known = {"device": DEVICES, "dtype": DTYPES}.get(name)
+        options = {"type": type(default), "default": default, "choices": known}
+        p.add_argument(f"--{name}", help=f"{told} (default: {default})", **options)
+    p.add_argument("--out", type=Path, help="file to which scripts of failures are appended")
+    p.add_argument("--list", action="store_true", help="list the ways and stop")
+    a = p.parse_args()
+    settings = Settings(**{field.name: getattr(a, field.name) for field in fields(Settings)})
     if not settings.listed():
         sys.exit(f"no way begins with {a.ways!r}; --list names them")
     if a.list:
         print("\n".join(way.name for way in settings.listed()))
         return 0
     total, start = Tally(), time.monotonic()
-    end = start + (math.inf if a.seconds is None else a.seconds)
+    end = start + a.seconds
     seeds = range(a.seed, a.seed + a.count)
     begun = itertools.takewhile(lambda _: time.monotonic() < end, seeds)
     ended = contextlib.suppress(KeyboardInterrupt)  # what came of those so far is told

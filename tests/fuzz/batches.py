@@ -362,8 +362,9 @@ def parameters(shapes: Mapping[str, Shape], seed: int) -> dict[str, Array]:
 # As vertexrt takes them.
 
 
-def graph_batch(batch: BatchSpec, backwards: bool = False) -> vrt.GraphBatch:
-    """Build the batch for vertexrt; its relations may be given backwards."""
+def graph_batch(batch: BatchSpec) -> vrt.GraphBatch:
+    """Build the batch for vertexrt; names of types and relations come in either order."""
+    backwards = batch.seed % 2 == 1
     lists, kinds = batch.children, batch.kinds
     pulls, of_edges = (
         {n: batch.given(n) for n, pulled in batch.forms.items() if pulled.form.edges == edges}

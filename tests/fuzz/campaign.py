@@ -46,10 +46,9 @@ class Settings:
 
     Attributes:
         device, dtype: see `ways_of`; ways: prefixes of names, "" for all.
-        per: ways (or relations) of each network, of which all take turns; or sequences.
+        per: ways of each network, of which all take turns; or sequences.
         most: vertices of a graph; nodes: of a function, about.
         shrink: seconds for the first failure of each network.
-        relation: how the relations that are tried begin.
     """
 
     device: str = "reference"
@@ -59,7 +58,6 @@ class Settings:
     most: int = 6
     nodes: int = MOST_NODES
     shrink: float = 20.0
-    relation: str = ""
 
     def listed(self, plain: bool = False) -> list[NamedWay]:
         """List the ways; plain ones leave passes as they are."""

@@ -248,7 +248,7 @@ def source(network: NetworkSpec) -> str:
         lines += [f"    class F{kind}(vrt.VertexFunction):", "        def __init__(self):"]
         lines += [f"            self.{name} = {name}" for name in function.parameters]
         lines += [f"            super().__init__({state})", "", "        def forward(self):"]
-        lines += [f"            {line}" for line in _body(function)]
+        lines += [f"            {line}" for line in _body(function)] or ["            pass"]
         lines.append("")
     if network.alone:
         return "\n".join([*lines, "    return F()", ""])

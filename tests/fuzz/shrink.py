@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tests.fuzz.batches import BatchSpec, smaller_batches
 from tests.fuzz.calls import OF_BATCHES, Call, Player
@@ -133,9 +134,8 @@ def _smaller(case: Case) -> Iterator[Case]:
     networks = [n for n in smaller_networks(case.network) if n.weight() < weight]
     for network in sorted(networks, key=NetworkSpec.weight):
         batches = tuple(batch.fit(network) for batch in case.batches)
-        asked = tuple(_asking(call, network) for call in calls)
-        if all(batch.graphs for batch in batches):
-            yield replace(case, network=network, batches=batches, calls=asked)
+        if "loss" in network.pushes() and all(batch.graphs for batch in batches):
+            yield replace(case, network=network, batches=batches)
     if case.network.frozen:
         yield replace(case, network=replace(case.network, frozen=frozenset()))
     if case.network.reduction != "mean_graphs":
@@ -152,70 +152,39 @@ def _smaller(case: Case) -> Iterator[Case]:
                 yield replace(case, calls=(*calls[:k], less_call, *calls[k + 1 :]))
 
 
-def _asking(call: Call, network: NetworkSpec) -> Call:
-    """Leave out pushes that a network does not have."""
-    known = network.pushes()
-
-    def kept(names: tuple[str, ...]) -> tuple[str, ...]:
-        least = () if call[0] in ("step", "own") else tuple(known[:1])
-        return tuple(n for n in names if n in known) or least
-
-    return tuple(kept(x) if isinstance(x, tuple) else x for x in call)
-
-
 # Networks.
 
 
 def smaller_networks(network: NetworkSpec) -> Iterator[NetworkSpec]:
-    """Yield networks without a type, a push, a field or an initial state, or with less nodes."""
+    """Yield networks without a type, a push, a field or an initial state, or with less nodes.
+
+    Some are none, and fail in another way than what is shrunk.
+    """
     for kind, function in network.types.items():
         others = {name: f for name, f in network.types.items() if name != kind}
         if others:
-            yield from _whole(prune(replace(network, types=others)))
-        for less in _smaller_functions(function, network):
-            types = {**network.types, kind: less}
-            if less.state or function.state == less.state:
-                yield from _whole(prune(replace(network, types=types)))
+            yield prune(replace(network, types=others))
+        for less in _smaller_functions(function):
+            yield prune(replace(network, types={**network.types, kind: less}))
         for k in range(len(function.nodes)):
             if function.nodes[k].operands and not function.nodes[k].type.relation:
                 yield prune(_with_parameter(network, kind, k))
 
 
-def _whole(network: NetworkSpec) -> Iterator[NetworkSpec]:
-    """Yield a network, if its relations have children and one of its types has a loss."""
-    related = all(of for f in network.types.values() for of in f.inputs.values())
-    if related and "loss" in network.pushes():
-        yield network
-
-
-def _smaller_functions(function: FunctionSpec, network: NetworkSpec) -> Iterator[FunctionSpec]:
+def _smaller_functions(function: FunctionSpec) -> Iterator[FunctionSpec]:
     for name in function.pushes:
-        pushes = {n: k for n, k in function.pushes.items() if n != name}
-        yield replace(function, pushes=pushes)
-    if function.initial:
-        yield replace(function, initial={})
-    if network.alone:
-        yield from _fewer_fields(function)
+        yield replace(function, pushes=_without(function.pushes, name))
+    yield replace(function, initial={})
+    for name in function.state:
+        fields = {each: _without(getattr(function, each), name) for each in ("state", "scatter")}
+        yield replace(function, **fields, initial=_without(function.initial, name))
     for k in range(len(function.nodes) - 1, -1, -1):
         for other in _stand_ins(function, k):
             yield _redirected(function, k, other)
-    for field, k in function.scatter.items():
-        for other in _stand_ins(function, k):
-            yield replace(function, scatter={**function.scatter, field: other})
-    for push, k in function.pushes.items():
-        for other in _stand_ins(function, k):
-            yield replace(function, pushes={**function.pushes, push: other})
 
 
-def _fewer_fields(function: FunctionSpec) -> Iterator[FunctionSpec]:
-    read = {node.extra[-1] for node in function.nodes if node.op in ("gather", "gather_all")}
-    for field in set(function.state) - read:
-        yield replace(
-            function,
-            state={f: n for f, n in function.state.items() if f != field},
-            scatter={f: k for f, k in function.scatter.items() if f != field},
-            initial={f: name for f, name in function.initial.items() if f != field},
-        )
+def _without(given: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {each: value for each, value in given.items() if each != name}
 
 
 def _stand_ins(function: FunctionSpec, k: int) -> list[int]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests import messages
 from tests.devices import shim
 from tests.functions import FUNCTIONS
 from tests.runs import Way
@@ -42,6 +43,7 @@ from vertexrt.errors import DataError, UsageError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.pictures import STYLE
 
+GOLDEN = messages.table(__file__, "GOLDEN", "\n")
 RESULTS = Path(__file__).resolve().parents[2] / "benchmarks" / "results"
 
 
@@ -75,15 +77,7 @@ def test_entries_are_compared_with_their_heads_beside_the_control() -> None:
         ("head", HIDDEN),  # no further off than the control
         ("+ a", FASTER),
     ]
-    assert table(found) == TABLE
-
-
-TABLE = """batch size 4
-variant         median    quartiles  ratio    quartiles  against  shows                 rows
-head       15 graphs/s  12.5 - 17.5
-again    16.5 graphs/s  13.8 - 19.2   1.10  1.10 - 1.10  head     hidden by the spread
-+ a      15.8 graphs/s  13.1 - 18.4   1.05  1.05 - 1.05  head     hidden by the spread
-b          63 graphs/s  52.5 - 73.5   4.00  4.00 - 4.00  + a      faster                   3"""
+    assert table(found) == GOLDEN["a table"]
 
 
 # Files of results.
@@ -156,22 +150,6 @@ CHANGED = {
     "another number": (2.0, "rows", ""),
 }
 COUNTED = ("MB", "rows")
-CHANGES = """
-variant                before  after  unit      times better
-three times the speed     101    303  graphs/s          3.00  faster
-a fifth of the speed      101   20.2  graphs/s          0.20  slower
-less than the spread      101    101  graphs/s          1.00  hidden by the spread
-half of the time          101   50.5  us                2.00  faster
-twice the time            101    202  us                0.50  slower
-half of the bytes         100     50  MB                2.00  differs
-as many bytes             100    100  MB                1.00  equal
-another number            100    200  rows              2.00  differs
-all 5 timings: 1.00 times better in the median, quartiles 0.50 - 2.00
-faster: 2 of 8
-slower: 2 of 8
-hidden by the spread: 1 of 8
-differs: 2 of 8
-"""
 
 
 def results(entries: list[Entry], **machine: object) -> Results:
@@ -198,7 +176,7 @@ def test_compare_tells_change_from_noise(
     for after, path in enumerate(paths):
         measured(bool(after)).write(path)
     assert main(["bench", "compare", *map(str, paths)]) == 0
-    assert capsys.readouterr().out == CHANGES
+    assert capsys.readouterr().out == f"\n{GOLDEN['changes']}\n"
 
 
 def test_compare_warns_of_other_machines_and_commands_and_refuses_others() -> None:

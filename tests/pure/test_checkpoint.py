@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 import safetensors.numpy
 
-from tests.messages import text_of
+from tests.messages import table, text_of
 from vertexrt.api.checkpoint import load_checkpoint, save_checkpoint
 from vertexrt.api.optim import SGD
 from vertexrt.errors import CheckpointError, UsageError
@@ -101,18 +101,7 @@ def test_what_is_saved_can_be_read(tmp_path: Path) -> None:
 
 
 # What is given in place of a net, a path and so on -> what the error says.
-REFUSED_SAVES = {
-    'path="none/last"': "cannot write PATH (No such file or directory)",
-    'path="file/last"': "cannot write PATH (Not a directory)",
-    'meta={"loss": np.float32(1.0)}': (
-        "meta cannot be written as JSON (Object of type float32 is not JSON serializable); text, "
-        "finite numbers, lists and dicts with text keys; convert the values, NumPy numbers with "
-        "`.item()`."
-    ),
-    'net=Net({"k": np.arange(2)})': "the parameter 'k' is of dtype int64; ",
-    'net=Net({"\\ud800": np.ones(2)})': "meta of 2 characters, 2 names ('utf-8' codec can't",
-    "optimizer=Endless(0.5)": "the optimizer cannot be written as JSON (Out of range float",
-}
+REFUSED_SAVES = table(__file__, "REFUSED_SAVES")
 
 
 @pytest.mark.parametrize("code", REFUSED_SAVES)

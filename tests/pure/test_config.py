@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.messages import table
 from vertexrt import config as module
 from vertexrt import errors
 from vertexrt.config import FLAGS, Config, config, read
@@ -32,25 +33,7 @@ CHECK = "allowed are 0 and 1; set one of them or unset it."
 THREADS = "a whole number of at least 1; set one, or unset it to use what the process may."
 FOLDER = "a folder, or a path where one can be made; set VERTEXRT_CACHE to another path."
 HOME = "a path whose home folder is known; give a full path."
-REFUSED = {
-    "VERTEXRT_CHECK=2": f"VERTEXRT_CHECK=2; {CHECK}",
-    "VERTEXRT_CHECK=yes": f"VERTEXRT_CHECK=yes; {CHECK}",
-    "VERTEXRT_CHECK= 1": f"VERTEXRT_CHECK= 1; {CHECK}",
-    "VERTEXRT_THREADS=0": f"VERTEXRT_THREADS=0; {THREADS}",
-    "VERTEXRT_THREADS=-1": f"VERTEXRT_THREADS=-1; {THREADS}",
-    "VERTEXRT_THREADS=two": f"VERTEXRT_THREADS=two; {THREADS}",
-    "VERTEXRT_THREADS=1.5": f"VERTEXRT_THREADS=1.5; {THREADS}",
-    "VERTEXRT_THREADS=\u0663": f"VERTEXRT_THREADS=\u0663; {THREADS}",
-    "VERTEXRT_CACHE=TMP/vertexrt": f"VERTEXRT_CACHE=TMP/vertexrt names a file; {FOLDER}",
-    f"VERTEXRT_CACHE={os.devnull}": f"VERTEXRT_CACHE={os.devnull} names a file; {FOLDER}",
-    "XDG_CACHE_HOME=TMP": f"the cache folder TMP/vertexrt is a file; {FOLDER}",
-    "VERTEXRT_CACHE=~no-such-user/x": f"VERTEXRT_CACHE=~no-such-user/x; {HOME}",
-    "VERTEXRT_THREAD=2": (
-        "environment variable VERTEXRT_THREAD is set; the flags are VERTEXRT_CHECK, "
-        "VERTEXRT_CACHE, VERTEXRT_PLAIN, VERTEXRT_THREADS; unset it or correct the name. "
-        "Nearest: 'VERTEXRT_THREADS', 'VERTEXRT_CHECK', 'VERTEXRT_PLAIN'."
-    ),
-}
+REFUSED = table(__file__, "REFUSED")
 
 
 @pytest.mark.parametrize(("given", "told"), REFUSED.items())

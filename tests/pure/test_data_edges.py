@@ -9,7 +9,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from tests.messages import text_of
+from tests.messages import table, text_of
 from vertexrt.data import edges
 from vertexrt.errors import GraphError
 
@@ -59,13 +59,7 @@ def test_edges_are_those_of_a_loop(code: str) -> None:
     assert in_order == sorted(map(list, expected), key=lambda pair: (pair[1], pair[0]))
 
 
-MISTAKES = {
-    "chain(-1)": "a number of vertices is -1",
-    "chain([2, 3.5])": "a number of vertices is 3.5",
-    "window(3, -1.5, 0)": "the window is float64 [2]",
-    "rounds(np.zeros((2, 5), int), 3, 1)": "write edge_index.T",
-    "tree([[0]])": "parents is int64 [1, 1]",
-}
+MISTAKES = table(__file__, "MISTAKES")
 
 
 @pytest.mark.parametrize("code", MISTAKES)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.messages import refused
+from tests.messages import refused, table
 from tests.pure.graphs_as_text import as_text
 
 
@@ -77,13 +77,6 @@ from_networkx, from_dgl, from_pyg = vrt.data.from_networkx, vrt.data.from_dgl, v
 X, Y = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], [1, 0, 2]
 ENDS, W = OnGpu([[2, 0], [1, 1]]), OnGpu([0.5, 1.5])
 DRIVES, FEEDS, ONE = ("gate", "drives", "net"), ("net", "feeds", "gate"), ("_N", "_E", "_N")
-PLAIN = "w: float64 []; y: int32 []\ny=1; y=0 (2/w=0.5 0/w=1.5); y=2"
-TYPED = (
-    "w: float64 []; x: float64 [2]; y: int32 []\n"
-    "relations: drives, feeds\n"
-    "gate x=[1. 2.] y=1; gate x=[3. 4.] y=0 (4/feeds/w=2.5); gate x=[5. 6.] y=2; "
-    "net y=3 (2/drives/w=0.5); net y=4 (0/drives/w=1.5)"
-)
 HETERO = hetero(
     {
         "gate": store(3, x=OnGpu(X), y=OnGpu(Y)),
@@ -115,34 +108,7 @@ NET = vrt.InputGraph.from_types({"net": 1}, {}, {"net": {"y": [5]}})
 NETWORKS = [from_pyg(HETERO, ["y"], ["w"]).to_networkx(), NET.to_networkx()]
 
 # A call, and the text of its graphs.
-CONVERTED = {
-    'from_pyg(store(3, edge_index=ENDS, y=OnGpu(Y), w=W), ["y"], ["w"])': PLAIN,
-    "from_pyg(store(3, edge_index=ENDS))": "\n-; (2 0); -",
-    'from_pyg(HETERO, ["x", "y"], ["w"])': TYPED,
-    'from_dgl(DGL, ["x", "y"], ["w"])': TYPED,
-    'from_dgl(DGL_PLAIN, ["y"], ["w"])': PLAIN,
-    'from_networkx([WORDS, nx.DiGraph([("x", "y")])], ["word", "x"])': (
-        "word: <unk>, good, film; x: float32 []\n"
-        "#first word=good x=0.5; x=0.5 (0 2); word=film x=0.5\n"
-        "-; (0)"
-    ),
-    'from_networkx(NETWORKS, ["y"], edge_pulls=["w"], types="type")': (
-        "w: float32 []; y: int32 []\n"
-        "relations: feeds, drives\n"
-        "gate y=1; gate y=0 (4/feeds/w=2.5); gate y=2; net y=3 (2/drives/w=0.5); "
-        "net y=4 (0/drives/w=1.5)\n"
-        "net y=5"
-    ),
-    'from_networkx([SLOTS], edge_pulls=["w"])': (
-        "w: float32 []\n-; (none 0/w=0.5); (1/w=1.5 0/w=2.5)"
-    ),
-    'vrt.InputGraph.from_networkx(PARTS, ["n", "x", "y"])': (
-        "n: int32 []; x: float64 [2]; y: float64 []\nn=3 x=[1. 2.]; x=[3. 4.]; y=1.5 (1 0)"
-    ),
-    'vrt.InputGraph.from_networkx(SLOTS, edge_pulls=["w"])': (
-        "w: float64 []\n-; (none 0/w=0.5); (1/w=1.5 0/w=2.5)"
-    ),
-}
+CONVERTED = table(__file__, "CONVERTED", "\n")
 
 
 @pytest.mark.parametrize("code", CONVERTED)
@@ -160,62 +126,7 @@ DAG: nx.DiGraph[Any] = nx.DiGraph()
 DAG.add_nodes_from([(0, {"word": "a", "kind": "leaf"}), (1, {"word": "b", "kind": "root"})])
 DAG.add_edge(0, 1, weight=0.5, relation="below")
 # A call, and its error. Misspelt names of networkx's pulled -1 everywhere (issue 52).
-WRONG = {
-    'from_networkx([DAG], ["wrod"])': (
-        "PullError: [from_networkx] no 'wrod'; the data have kind, word; correct the name or..."
-    ),
-    'from_networkx([DAG], ["wrod"], types="kind")': (
-        "PullError: [from_networkx] no 'wrod'; the data have kind, word;..."
-    ),
-    'from_networkx([DAG], types="knd")': (
-        "PullError: [from_networkx] no 'knd'; the data have kind, word; correct the name or..."
-    ),
-    'from_networkx([DAG], edge_pulls=["wight"])': (
-        "PullError: [from_networkx] no 'wight'; the data have relation, weight;..."
-    ),
-    'from_networkx([DAG], types="kind", relations="re")': (
-        "PullError: [from_networkx] no 're'; the data have relation,..."
-    ),
-    'from_networkx([UNTYPED], types="type")': (
-        "DataError: [from_networkx, graph 0] a node without 'type', or an edge without "
-        "'relation';..."
-    ),
-    'from_pyg(DATA, ["yy"])': (
-        "PullError: [from_pyg] no 'yy'; the data have edge_attr, edge_index, y;..."
-    ),
-    'from_pyg(DATA, edge_pulls=["attr"])': (
-        "PullError: [from_pyg] no 'attr'; the data have edge_attr, edge_index, y;..."
-    ),
-    'from_pyg(HALF, ["y"])': (
-        "PullError: [from_pyg] no 'y'; the data have yy; correct the name or leave it out. ..."
-    ),
-    'from_pyg(HALF, [], ["attr"])': (
-        "PullError: [from_pyg] no 'attr'; the data have edge_attr, edge_index; correct the..."
-    ),
-    'from_dgl(DGL_PLAIN, ["yy"])': (
-        "PullError: [from_dgl] no 'yy'; the data have y; correct the name or leave it out. ..."
-    ),
-    'from_dgl(DGL_PLAIN, [], ["ww"])': (
-        "PullError: [from_dgl] no 'ww'; the data have w; correct the name or leave it out..."
-    ),
-    "from_pyg(3)": "DataError: [from_pyg] a int; expected a Data or HeteroData; convert it.",
-    "from_dgl(3)": "DataError: [from_dgl] a int; expected a DGLGraph; convert it.",
-    "from_pyg(store(2, edge_index=np.array([[0, 1], [1, 0]])))": (
-        "GraphError: [input graph] the vertices 0 -> 1 -> 0 form a cycle..."
-    ),
-    'from_pyg(store(2, y=[1, 2, 3], **EDGE), ["y"])': (
-        "PullError: [input graph] pull 'y' has [3]..."
-    ),
-    'vrt.data.from_nltk("words")': (
-        "DataError: [from_nltk] a str; expected a list of trees; pass [tree]."
-    ),
-    "vrt.data.from_nltk([None])": (
-        "DataError: [from_nltk, tree 0] a NoneType; expected trees of nltk, with..."
-    ),
-    'vrt.data.from_nltk(["word"])': (
-        "DataError: [from_nltk, tree 0] a str; expected trees of nltk, with words..."
-    ),
-}
+WRONG = table(__file__, "WRONG")
 
 
 @pytest.mark.parametrize("code", WRONG)

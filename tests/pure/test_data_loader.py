@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.messages import refused
+from tests.messages import refused, table
 from vertexrt.data import Loader
 
 SIZES = np.random.default_rng(0).integers(1, 30, 60)
@@ -121,29 +121,7 @@ def test_a_loop_that_was_left_begins_its_epoch_again() -> None:
 
 
 LOADER, NOTHING = Loader(FEW, 5), Loader(FEW, 5, prepare=lambda batch, rng: None)  # type: ignore[arg-type,return-value]
-MISTAKES = {
-    "Loader(FEW, 0)": (
-        "UsageError: [loader] batch_size=0; expected a whole number, 1 or more; correct it."
-    ),
-    "Loader(FEW, 1, bucket=0)": (
-        "UsageError: [loader] bucket=0; expected a whole number, 1 or more; correct it."
-    ),
-    "Loader([], 1)": (
-        "GraphError: [graph batch] no graph; expected at least one; leave the batch out."
-    ),
-    'LOADER.load_state({**LOADER.state(), "seed": 4})': (
-        "UsageError: [loader] a state with seed=4; expected seed=0; correct it."
-    ),
-    'LOADER.load_state({**LOADER.state(), "batch": 6})': (
-        "UsageError: [loader] batch=6; expected a whole number, 0..5; correct it."
-    ),
-    'LOADER.load_state({"epoch": 1})': (
-        "UsageError: [loader] the state {'epoch': 1}; expected a dict of epoch, batch..."
-    ),
-    "next(iter(NOTHING))": (
-        "UsageError: [loader] prepare returned a NoneType; expected a GraphBatch; correct it."
-    ),
-}
+MISTAKES = table(__file__, "MISTAKES")
 
 
 @pytest.mark.parametrize("code", MISTAKES)

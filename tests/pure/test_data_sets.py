@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.messages import text_of
+from tests.messages import table, text_of
 from tests.pure.graphs_as_text import as_text
 from vertexrt.data import Vocabulary, files, load
 from vertexrt.data.generated import generate_text
@@ -27,13 +27,7 @@ SAMPLES = Path(__file__).resolve().parents[2] / "datasets" / "samples"
 OPERATORS = {Role.NEGATE: "33211", Role.INTENSIFY: "00244", Role.DIMINISH: "11233"}
 BUT, ALTHOUGH = word("but", role=Role.CONTRAST), word("although", role=Role.CONCEDE)
 NOT, BAD, SUPERB = word("not", role=Role.NEGATE), word("bad", 1), word("superb", 4)
-COMPOSED = {
-    "SUPERB, compose(BUT, BAD)": "(1 (4 superb) (1 (2 but) (1 bad)))",
-    "compose(ALTHOUGH, BAD), SUPERB": "(4 (1 (2 although) (1 bad)) (4 superb))",
-    'SUPERB, word("fair", 3)': "(4 (4 superb) (3 fair))",
-    "SUPERB, BAD": "(3 (4 superb) (1 bad))",
-    'compose(word("does"), NOT), word("amuse", 3)': "(1 (2 (2 does) (2 not)) (3 amuse))",
-}
+COMPOSED = table(__file__, "COMPOSED")
 
 
 def test_phrases_are_composed() -> None:
@@ -61,6 +55,15 @@ def test_samples_are_what_the_generators_give(name: str, generate: Any, digest: 
     whole = "".join(texts[split] for split in ("train", "dev", "test"))
     assert sha256(whole.encode()).hexdigest().startswith(digest)
     assert generate(1)["dev"] != texts["dev"]
+
+
+DIGESTS = table(__file__, "DIGESTS")
+
+
+@pytest.mark.parametrize("name", DIGESTS)
+def test_generated_graphs_are_the_same_on_all_machines(name: str) -> None:
+    text = as_text(load("generated", format=name))
+    assert sha256(text.encode()).hexdigest().startswith(DIGESTS[name])
 
 
 def test_generated_text_knows_its_perplexity() -> None:
@@ -176,13 +179,7 @@ def test_vocabularies() -> None:
     assert labels.decode(np.array([1, -1, 0])) == ["b", None, "a"]
 
 
-MISTAKES = {
-    'Vocabulary.of_labels("ab").encode(["a", "c"])': "no word 'c'; the words are a, b; ",
-    'Vocabulary.of_labels("ab").decode([2])': "no number 2; the numbers are 0..1, and -1 for none",
-    'Vocabulary(("<unk>", "a", "a"))': "3 words, 2 of them different, '<unk>' first; expected diff",
-    'Vocabulary(("a",))': "1 words, 1 of them different, 'a' first; expected different words, '<un",
-    "Vocabulary(())": "0 words, 0 of them different, nothing first; expected different words, '<",
-}
+MISTAKES = table(__file__, "MISTAKES")
 
 
 @pytest.mark.parametrize("code", MISTAKES)

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import vertexrt as vrt
 from tests.backend.test_on_device import Lent
+from tests.messages import table
 from tests.strategies import ChildLists, child_lists, dags, input_graphs
 from vertexrt.errors import GraphError, VertexrtError
 from vertexrt.graph import GraphBatch, InputGraph, PullValue, Rows
@@ -320,275 +321,7 @@ CYCLE = (
 HAS = "; its graph has the vertices 0..1, and -1 is an empty slot; correct the child."
 GRAPHS = "; the batch has the graphs 0..1; give a row of their numbers."
 # What is written, and how its error begins.
-REFUSED = {
-    "brackets('', file='some.txt', line=7)": "DataError: [some.txt, line 7] 0 trees; expected one;",
-    "brackets('(1 a)\\n(2 b)')": "DataError: [brackets, line 1] 2 trees; expected one;",
-    "InputGraph.from_children([[], [2], [3, 0], [1]])": (
-        "GraphError: [input graph] the vertices 1 -> 2 -> 3 -> 1 form a cycle of 3, each with the "
-        f"next as its child{CYCLE}"
-    ),
-    "InputGraph.from_children([[(v + 1) % 100] for v in range(100)])": (
-        "GraphError: [input graph] the vertices 0 -> 1 -> 2 -> 3 -> 4 -> 5 -> 6 -> 7 -> ... -> 0 "
-        "form a cycle of 100"
-    ),
-    "InputGraph.from_children([[1], [1]])": (
-        f"GraphError: [input graph] the vertex 1 is its own child{CYCLE}"
-    ),
-    "InputGraph.from_children([[], [0, 2]])": (
-        f"GraphError: [input graph] vertex 1 has the child 2{HAS}"
-    ),
-    "InputGraph.from_children([[], [-2]])": (
-        f"GraphError: [input graph] vertex 1 has the child -2{HAS}"
-    ),
-    "InputGraph.from_children([])": (
-        "GraphError: [input graph] no vertices; expected at least one vertex; leave it out."
-    ),
-    "InputGraph.from_children([0])": "GraphError: [input graph] the child lists are none (object ",
-    "InputGraph.from_children(None)": "GraphError: [input graph] the child lists are none (",
-    "InputGraph([0, 2, 1], [0, 0])": (
-        "GraphError: [input graph] child_ptr holds 0 ... 1; expected offsets that rise from 0 to "
-        "the 2 slots; correct the offsets."
-    ),
-    "InputGraph([0, 0, 2], [0.0, 0.0])": (
-        "GraphError: [input graph] child is float64 [2]; expected int32"
-    ),
-    "InputGraph([0, 0, 2], [0, 2**40])": (
-        "GraphError: [input graph] child has a whole number beyond 32 bits"
-    ),
-    "InputGraph.chain(0)": "GraphError: [input graph] no vertices; expected at least one",
-    "InputGraph.chain('3')": (
-        "GraphError: [input graph] length is '3'; expected a whole number in 0..2147483646"
-    ),
-    "InputGraph.chain(-1)": "GraphError: [input graph] length is -1; expected a whole number in",
-    "InputGraph.chain(2**40)": "GraphError: [input graph] length is 1099511627776; expected",
-    "InputGraph.chain(True)": "GraphError: [input graph] length is True; expected",
-    "InputGraph.chain(2).children(2)": "GraphError: [input graph] vertex is 2; expected a whole",
-    "InputGraph.chain(2).children(-1)": "GraphError: [input graph] vertex is -1; expected a whole",
-    "InputGraph.complete_tree(6)": (
-        "GraphError: [input graph] a complete tree of 6 leaves and arity 2; the leaves are a power "
-        "of the arity, which is at least 2; take 4 or 8 leaves."
-    ),
-    "InputGraph.complete_tree(1, 1)": "GraphError: [input graph] a complete tree of 1 leaves and ",
-    "InputGraph.complete_tree(4, 2.0)": "GraphError: [input graph] arity is 2.0; expected a whole",
-    "InputGraph.from_edges(2, [(0, 1), (0, 2)])": (
-        "GraphError: [input graph] edge 1 goes from 0 to the parent 2; the graph has the vertices "
-        "0..1; correct the edge."
-    ),
-    "InputGraph.from_edges(2, 5)": "GraphError: [input graph] edges is an array []; expected pairs",
-    "InputGraph.from_edges(2, [(0, 1, 1)])": (
-        "GraphError: [input graph] edges is an array [1, 3]; expected pairs"
-    ),
-    "InputGraph.from_edges(2, [(0, 1), (0,)])": (
-        "GraphError: [input graph] edges is rows of unequal length;"
-    ),
-    "InputGraph.from_edges(2, [(0, 0.5)])": (
-        "GraphError: [input graph] edges is float64 [2]; expected int32"
-    ),
-    "InputGraph.from_edges(2, [(0, 1)], edge_pulls={'x': [1.0, 2.0]})": (
-        "PullError: [input graph] edge pull 'x' has [2]; expected [1, ...], one row an edge"
-    ),
-    "InputGraph.from_children([[], [0]], edge_pulls={'kind': [-2]})": (
-        "PullError: [input graph] edge pull 'kind' has -2 at edge 0; expected at least 0, or -1 "
-        "where the edge has none"
-    ),
-    # networkx
-    "InputGraph.from_networkx(nx.path_graph(3, nx.DiGraph), ['word'])": (
-        "PullError: [from_networkx] no node has the attribute 'word';"
-    ),
-    "network((0, 2, 1), (1, 2, 1))": (
-        "GraphError: [from_networkx] the edge 1 -> 2 has the slot 1; expected whole"
-    ),
-    "network((0, 1, -1))": "GraphError: [from_networkx] the edge 0 -> 1 has the slot -1;",
-    "network((0, 1, None), (1, 2, None), (2, 0, None))": (
-        "GraphError: [input graph] the vertices 0 -> 2 -> 1 -> 0 form a cycle of 3"
-    ),
-    # types
-    "InputGraph.from_types({}, {})": "GraphError: [input graph] sizes is {}; a dict of names",
-    "types_of({}, word=-1)": "GraphError: [input graph] sizes['word'] is -1;",
-    "types_of([(0, 1)])": "GraphError: [input graph] edges is a list;",
-    "types_of({'before': []})": (
-        "GraphError: [input graph] edges of 'before'; names (child type, relation, parent type); "
-        "name all three"
-    ),
-    "types_of({('word', 'x', 'wrd'): []})": (
-        "GraphError: [input graph] edges name the vertex type 'wrd'; the vertex types are word; "
-        "name one of these. Nearest: 'word'"
-    ),
-    "types_of({WORD: [(0, 2)]})": (
-        f"GraphError: [input graph] edge 0 of {WORD} has the parent 2; there are 2 vertices of type"
-    ),
-    "types_of({WORD: [0, 1]})": (
-        f"GraphError: [input graph] edges of {WORD} are an array [2]; pairs"
-    ),
-    "types_of({WORD: [(0, 1), (1, 0)]})": (
-        "GraphError: [input graph] the vertices 0 -> 1 -> 0 form a cycle of 2"
-    ),
-    "types_of({}, {'word': {'n': [1, 2, 3]}})": (
-        "PullError: [input graph] 'n' of 'word' has [3]; expected [2, ...], one row a vertex"
-    ),
-    "types_of({}, {'w': {'n': [1, 2]}})": (
-        "GraphError: [input graph] pulls name the vertex type 'w'; the vertex types are word;"
-    ),
-    "types_of({}, {'word': [1]})": "PullError: [input graph] pulls is {'word': [1]}; a dict",
-    "types_of({WORD: []}, {}, {WORD: {'x': [1.0]}})": (
-        f"PullError: [input graph] 'x' of {WORD} has [1]; expected [0, ...], one row an edge"
-    ),
-    "types_of({}, {}, {WORD: {'x': []}})": (
-        f"GraphError: [input graph] edge_pulls name the edges {WORD}; edges are given of none"
-    ),
-    "types_of({WORD: []}, {}, {WORD: [1]})": (
-        f"PullError: [input graph] edge_pulls is {{{WORD}: [1]}}; a dict of the keys of edges"
-    ),
-    "types_of({}, {'a': {'n': [1]}, 'b': {'n': [1.0]}}, a=1, b=1)": (
-        "PullError: [type b] pull 'n' is float64 [N] with an index; in type a it is int32 [V]"
-    ),
-    "edges_of_types().types.number('c')": (
-        "GraphError: [input graph] types name the vertex type 'c'; the vertex types are a, b;"
-    ),
-    "GraphBatch.from_graphs([edges_of_types()]).of_type('bb')": (
-        "GraphError: [input graph] types name the vertex type 'bb'; the vertex types are a, b; "
-        "name one of these. Nearest: 'b'"
-    ),
-    # take and index
-    "made({}, {}).take([])": f"GraphError: [take] no graph{GRAPHS}",
-    "made({}, {}).take([0, 2])": f"GraphError: [take] graph 2{GRAPHS}",
-    "made({}, {}).take([-1])": f"GraphError: [take] graph -1{GRAPHS}",
-    "made({}, {}).take([0, 1]).take([0, 7])": f"GraphError: [take] graph 7{GRAPHS}",
-    "made({}, {}).take([2**32])": f"GraphError: [take] graph 4294967296{GRAPHS}",
-    "made({}, {}).take([0.5])": f"GraphError: [take] graph numbers of dtype float64{GRAPHS}",
-    "made({}, {}).take([[0]])": f"GraphError: [take] graph numbers with 2 axes{GRAPHS}",
-    "made({}, {})['x']": "GraphError: [take] only integers, slices",
-    "made({}, {})[1.5]": "GraphError: [take] only integers, slices",
-    "made({}, {})[None]": f"GraphError: [take] graph numbers with 2 axes{GRAPHS}",
-    "made({}, {})[[True]]": "GraphError: [take] boolean index did not match",
-    "made({}, {})[slice('a', None)]": "GraphError: [take] slice indices must be integers",
-    "made({}, {})[2]": "GraphError: [take] index 2 is out of bounds",
-    "made({}, {})[[[0]]]": f"GraphError: [take] graph numbers with 2 axes{GRAPHS}",
-    "GraphBatch.from_graphs([InputGraph.chain(100_000)]).take(np.zeros(25_000, int))": (
-        "GraphError: [take] 2500000000 vertices with 2499975000 slots; at most 2147483646 of each;"
-    ),
-    # side by side
-    "GraphBatch.from_graphs([])": "GraphError: [graph batch] no graph; expected at least one;",
-    "GraphBatch.from_graphs(TREE.graph)": (
-        "GraphError: [graph batch] a InputGraph; expected a list of InputGraph; pass a list of "
-        "graphs."
-    ),
-    "GraphBatch.from_graphs([TREE.graph, TREE])": (
-        "GraphError: [graph batch] graph 1 is a BracketTree; expected a list of InputGraph; pass "
-        "the attribute"
-    ),
-    "GraphBatch.from_graphs([parse_brackets('(1 a)')])": (
-        "GraphError: [graph batch] graph 0 is a BracketForest; expected a list of InputGraph;"
-    ),
-    "GraphBatch.from_graphs(3)": (
-        "GraphError: [graph batch] a int; expected a list of InputGraph; make each an InputGraph,"
-    ),
-    "GraphBatch.from_graphs([made({})])": (
-        "GraphError: [graph batch] graph 0 is a GraphBatch; expected a list of InputGraph; pass "
-        "the batch itself"
-    ),
-    "GraphBatch.from_graphs([types_of({}), InputGraph.chain(1)])": (
-        "GraphError: [graph batch] 1 of 2 graphs have vertex types"
-    ),
-    "GraphBatch.concat([])": "GraphError: [concat] no batch; expected at least one",
-    "GraphBatch.concat(made({}))": "GraphError: [concat] batch 0 is a InputGraph; expected a list",
-    "GraphBatch.concat(None)": "GraphError: [concat] a NoneType; expected a list of GraphBatch",
-    "GraphBatch.concat([made(ONE), made({})])": (
-        "PullError: [batch 1] no pull 'x'; batch 0 has it; give every batch the same pulls."
-    ),
-    "made(ONE, {})": "PullError: [graph 1] no pull 'x'; graph 0 has it; give every graph the same",
-    "made({}, ONE)": "PullError: [graph 1] a pull 'x'; graph 0 has none;",
-    "made(ONE, ONE, {'x': Rows(np.zeros((1, 3)), [0, -1])})": (
-        "PullError: [graph 2] pull 'x' is float64 [N, 3] with an index; in graph 0 it is int32 "
-        "[V]; give every graph the same form, shape and dtype."
-    ),
-    # An array has a row for each vertex; whole numbers, and rows by an index, may be absent.
-    "made({'x': [0.5, 1.5]}, NOTHING)": (
-        "PullError: [graph 1] pull 'x' is float64 [N] with an index; in graph 0"
-    ),
-    "made(NOTHING, {'x': [0.5, 1.5]})": (
-        "PullError: [graph 0] pull 'x' is float64 [N] with an index; in graph 1"
-    ),
-    "made(*({'x': Rows(np.zeros((2**30 + k, 0)), [k, k])} for k in (0, 1)))": (
-        "PullError: [graph batch] the tables of pull 'x' have 2147483649 rows together"
-    ),
-    # arrays
-    "arrays(child=[0, 4, 2, 3])": (
-        "GraphError: [graph 1] the vertices 2 -> 4 -> 3 -> 2 form a cycle of 3"
-    ),
-    "arrays(child=[0, 1, 2, -1])": (
-        "GraphError: [graph 1] vertex 2 has the child 1; its graph has the vertices 2..4, and -1"
-    ),
-    "arrays(child=[2, -1, 2, 3])": "GraphError: [graph 0] vertex 1 has the child 2; its graph has",
-    "arrays(child=[900000, -1, 2, 3])": "GraphError: [graph 0] vertex 1 has the child 900000;",
-    "arrays(child=[1, -1, 2, 3])": "GraphError: [graph 0] the vertex 1 is its own child;",
-    "arrays(child_ptr=[0, 0, 2, 1, 3, 4])": (
-        "GraphError: [graph batch] child_ptr holds 0 ... 4; expected offsets that rise"
-    ),
-    # Every difference of these wraps around to a positive int32.
-    "arrays(child_ptr=[0, 2**31 - 1, 1000 - 2**31, 1, 3, 4])": (
-        "GraphError: [graph batch] child_ptr holds 0 ... 4; expected offsets that rise"
-    ),
-    "arrays(graph_ptr=[0, 2, 2, 5])": "GraphError: [graph batch] graph 1 is empty; expected at",
-    "arrays(graph_ptr=[0, 2, 4])": (
-        "GraphError: [graph batch] graph_ptr holds 0 ... 4; expected offsets that rise from 0 to"
-    ),
-    "arrays(pulls={'x': np.zeros(4)})": (
-        "PullError: [graph batch] pull 'x' has [4]; expected [5, ...], one row a vertex"
-    ),
-    "arrays(pulls={3: np.zeros(5)})": "PullError: [graph batch] a pull is called 3; expected text",
-    "arrays(pulls=[np.zeros(5)])": "PullError: [graph batch] the pulls are a list; expected arrays",
-    # pulls
-    "pulled(np.zeros(2, int))": (
-        "PullError: [input graph] pull 'p' has [2]; expected [3, ...], one row a vertex; correct "
-        "the array."
-    ),
-    "pulled(5)": "PullError: [input graph] pull 'p' has []; expected [3, ...], one row a vertex",
-    "pulled(np.zeros((3, 2), int))": (
-        "PullError: [input graph] pull 'p' has whole numbers of shape [3, 2]; expected [3]; correct"
-    ),
-    "pulled([0, -4, 1])": (
-        "PullError: [input graph] pull 'p' has -4 at vertex 1; expected at least 0, or -1 where the"
-        " vertex has none; correct the array."
-    ),
-    "pulled(['a', 'b', 'c'])": (
-        "PullError: [input graph] pull 'p' has dtype <U1; expected rows of one shape, of whole "
-        "numbers of 32 bits, float32 or float64; number the words: vrt.data.from_records does."
-    ),
-    "pulled([[1.0], [1.0, 2.0], [3.0]])": (
-        "PullError: [input graph] pull 'p' has rows of unequal length; expected rows of one shape"
-    ),
-    "pulled([0, 0, 2**33])": (
-        "PullError: [input graph] pull 'p' has a whole number beyond 32 bits; expected rows of one"
-    ),
-    "pulled(Rows(np.zeros((2, 4))))": (
-        "PullError: [input graph] pull 'p' has a table of shape [2, 4] without an index; expected "
-        "[3, ...], one row a vertex"
-    ),
-    "pulled(Rows(np.zeros((2, 4)), [0, 1]))": (
-        "PullError: [input graph] pull 'p' has an index int32 [2]; expected whole numbers [3]"
-    ),
-    "pulled(np.broadcast_to(np.float32(1.0), (3, 2**48)))": (
-        "PullError: [input graph] pull 'p' has 844424930131968 elements, which memory does not hold"
-    ),
-    # tables
-    "Rows(TABLE, [0, 3])": "PullError: [Rows] row 3 at vertex 1; expected rows 0..2, or -1 where",
-    "Rows(TABLE, [-2])": "PullError: [Rows] row -2 at vertex 0; expected rows 0..2",
-    "Rows(TABLE, [0.0, 1.0])": "PullError: [Rows] an index float64 [2]; expected whole numbers [V]",
-    "Rows(TABLE, [[0, 1]])": "PullError: [Rows] an index int32 [1, 2]; expected whole numbers [V]",
-    "Rows(np.float64(1.0), [0])": (
-        "PullError: [Rows] a table of shape []; expected [N, ...], one row a value"
-    ),
-    "Rows(np.array([0, -7]))": (
-        "PullError: [Rows] -7 at row 1; expected at least 0, or -1 where the row has none"
-    ),
-    "Rows('abc')": "PullError: [Rows] dtype <U3; expected rows of one shape, of whole numbers of",
-    "Rows(np.ma.masked_equal([1.0, 2.0], 2.0))": (
-        "PullError: [Rows] a masked array, whose mask would be lost"
-    ),
-    "Rows(np.zeros(3, [('a', 'i4')]))": "PullError: [Rows] dtype [('a', '<i4')]; expected rows of",
-    "Rows([True, False])": "PullError: [Rows] dtype bool; expected rows of one shape",
-}
+REFUSED = table(__file__, "REFUSED")
 
 
 @pytest.mark.parametrize("code", REFUSED)
@@ -609,30 +342,16 @@ def test_any_cycle_is_found(lists: ChildLists) -> None:
 # What has been checked cannot change.
 
 
-def test_a_buffer_that_is_used_again_changes_nothing() -> None:
-    numbers = [[0, 2, 3], [0, 0, 1, 1], [0], [1, 2, 0], [0, -1, 2]]
-    arrays: list[Any] = [np.array(each, np.int32) for each in numbers]
-    graph_ptr, child_ptr, child, word, index = arrays
-    arrays += [np.ones(3, np.float32), TABLE.copy()]
-    pulls = {
-        "word": word,
-        "gain": arrays[5],
-        "mark": Rows(arrays[6], index),
-        "rows": Rows(arrays[5]),
-    }
-    batch = GraphBatch(graph_ptr, child_ptr, child, pulls)
-    before = plain_graphs(batch)
-    assert before[0][1][1]["word"] == ("int32", 2)
-    for array in arrays:
-        array[...] = 77
-    assert plain_graphs(batch) == before
+def test_the_base_of_a_view_that_is_written_to_changes_nothing() -> None:
+    """Arrays that are given themselves are written to by `tests.attacks`."""
     base = np.array([0, 0, 1], np.int32)
     view = base[:]
     view.flags.writeable = False
-    graph = InputGraph(view, [0], {"word": view[1:]})
+    graph = InputGraph(view, [0], {"word": view[1:], "rows": Rows(view, view[1:])})
     base[...] = 77
     assert lists_of(graph) == [[], [0]]
-    assert np.asarray(graph.pulls["word"]).tolist() == [0, 1]
+    assert values_of(graph.pulls["word"]) == [("int32", 0), ("int32", 1)]
+    assert values_of(graph.pulls["rows"]) == [("int32", 0), ("int32", 0)]
 
 
 @pytest.mark.filterwarnings("ignore:Setting the")

@@ -8,6 +8,7 @@ import pytest
 
 import vertexrt as vrt
 from tests.functions import FUNCTIONS
+from tests.messages import table
 from vertexrt.ir.builder import Builder
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.place import place
@@ -31,26 +32,7 @@ def simplified(code: str) -> tuple[Node, ...]:
     return verify(simplify(Program("F", tuple(b.nodes)))).nodes
 
 
-SIMPLIFIED = {
-    "x + 0.0 * y": "pull push",
-    "x * 1.0 / 1.0 - 0.0": "pull push",
-    "0.0 - x": "pull neg push",
-    'emit("where", const(2.0), x, y)': "pull push",
-    'emit("where", y, x, x)': "pull push",
-    'x + emit("where", y, const(0.0), const(0.0))': "pull push",
-    "x * y + x * y": "pull pull mul add push",
-    "x[1:3][1:2]": "pull slice push",
-    'emit("concat", x, y, shape=(8,))[4:8]': "pull push",
-    'emit("concat", x, y, shape=(8,))[5:7]': "pull slice push",
-    'emit("concat", x[:1], x[1:], shape=(4,))': "pull push",
-    # Parts that are padded with zeros, as gradients of slices are.
-    'emit("concat", o[:2], o[:1], x[1:], shape=(6,)) + (emit("concat", x[:2], o, shape=(6,)) + '
-    'emit("concat", o[:2], y[:1], o[:3], shape=(6,)))': "pull pull slice slice slice concat push",
-    'emit("spread", const(3.0), shape=(4,))': "const push",
-    'emit("reduce_sum", y) * 1.0 + 0.0 * x': "pull reduce_sum spread push",
-    'emit("exp", const(0.0)) * x': "pull push",
-    'emit("log", const(0.0)) + x': "pull const log add push",
-}
+SIMPLIFIED = table(__file__, "SIMPLIFIED")
 
 
 @pytest.mark.parametrize("code", SIMPLIFIED)
@@ -59,18 +41,7 @@ def test_simplify_leaves(code: str) -> None:
 
 
 # Op -> it with a zero `o` [4] where it is zero with it; others take it alone.
-ZEROS = {
-    "matmul": 'emit("matmul", emit("param", name="w", shape=(3, 4)), o, transpose=False)',
-    "outer": 'emit("outer", o, x)',
-    "embed_grad": 'emit("embed_grad", i, o, shape=(7, 4))',
-    "nll_grad": 'emit("nll_grad", x, i, emit("present", slot=0), const(0.0))',
-    "dropout": 'emit("dropout", o, p=0.5, key=1)',
-    "dropout_by": 'emit("dropout_by", o, i, p=0.5, key=1)',
-    "slice": 'emit("slice", o, start=1, shape=(2,))',
-    "spread": 'emit("spread", const(0.0), shape=(4,))',
-    "div": 'emit("div", o, x)',
-    "mul": 'emit("mul", o, x)',
-}
+ZEROS = table(__file__, "ZEROS")
 
 
 @pytest.mark.parametrize("op", ZERO_IF_ZERO)

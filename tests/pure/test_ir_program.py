@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 import vertexrt as vrt
+from tests.messages import table
 from vertexrt.errors import PlanError
 from vertexrt.ir.autodiff import differentiate
 from vertexrt.ir.passes.place import place
@@ -31,35 +32,7 @@ class Tiny(vrt.VertexFunction):
         self.push("loss", vrt.losses.cross_entropy(h, self.pull("label")))
 
 
-WITH_GRADIENT = """\
-Tiny: 1 children, state h[2], parameters table[7, 2], w[2, 2]
-  eager %0 = pull() name=word : int[]
-  eager %1 = param() name=table : param float[7,2]
-  eager %2 = embed(%1, %0) : float[2]
-  path  %3 = gather() field=h slot=0 : float[2]
-  path  %4 = param() name=w : param float[2,2]
-  path  %5 = matmul(%4, %3) transpose=False : float[2]
-  path  %6 = add(%5, %2) : float[2]
-  path  %7 = tanh(%6) : float[2]
-  path  scatter(%7) field=h
-  lazy  %9 = pull() name=label : int[]
-  lazy  %10 = logsumexp(%7) : float[]
-  lazy  %11 = nll(%7, %9, %10) : float[]
-  lazy  push(%11) name=loss
-  lazy  %13 = loss_scale() : param float[]
-  lazy  %14 = nll_grad(%7, %9, %10, %13) : float[2]
-  path' %15 = gather_parents() every=False field=h slots=True : float[2]
-  path' %16 = add(%14, %15) : float[2]
-  path' %17 = mul(%7, %7) : float[2]
-  path' %18 = const() shape=[] value=1 : param float[]
-  path' %19 = sub(%18, %17) : float[2]
-  path' %20 = mul(%16, %19) : float[2]
-  final %21 = outer(%20, %3) : param float[2,2]
-  path' %22 = matmul(%4, %20) transpose=True : float[2]
-  final param_grad(%21) name=w
-  path' scatter_child(%22) every=False field=h slot=0
-  final %25 = embed_grad(%0, %20) : param float[7,2]
-  final param_grad(%25) name=table"""
+WITH_GRADIENT = table(__file__, "GOLDEN", "\n")["F and dF, placed"]
 
 
 def test_golden_text_of_f_and_df_placed() -> None:
@@ -78,19 +51,7 @@ def broken(k: int, **changes: object) -> Program:
     return program.with_nodes(nodes)
 
 
-BROKEN = {
-    '7, op="tanhh"': "node %7: unknown op 'tanhh'",
-    "6, inputs=(5,)": "node %6: 1 operands, the op takes 2",
-    "6, inputs=(5, 7)": r"node %6: reads \(5, 7\), defined later or nowhere",
-    "6, inputs=(5, -1)": r"node %6: reads \(5, -1\), defined later or nowhere",
-    "10, inputs=(8,)": "node %10: reads an effect",
-    "5, inputs=(1, 3)": r"node %5: has type float\[2\], its shape rule gives float\[7\]",
-    "5, inputs=(0, 3)": r"node %5: operands .*; expected a parameter of shape \[M, N\]",
-    "7, type=Type((3,))": r"node %7: has type float\[3\], its shape rule gives float\[2\]",
-    '7, type=Type((2,), "int")': "node %7: has type int",
-    '12, op="scatter", attrs=(("field", "h"),)': "node %12: a second scatter of 'h'",
-    '8, op="push", attrs=(("name", "loss"),)': "node %12: a second push of 'loss'",
-}
+BROKEN = table(__file__, "BROKEN")
 
 
 @pytest.mark.parametrize("code", BROKEN)

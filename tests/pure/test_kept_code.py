@@ -156,10 +156,10 @@ def test_compiled_functions_are_kept_for_any_user_and_home(
 
 def test_a_second_process_compiles_nothing() -> None:
     """All that a step takes has a form on disk; a function that has none would be found here."""
-    status, (digest, compiled, *_), said = attack.one_training(None)
+    status, (digest, compiled, *_), said = attack.one_training()
     assert status == 0, said
     if compiled != "0":  # all was there, else
-        assert attack.one_training(None)[:2] == (0, [digest, "0"])
+        assert attack.one_training()[:2] == (0, [digest, "0"])
 
 
 def test_a_cache_can_be_copied_to_another_machine_of_the_same_kind(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_a_cache_can_be_copied_to_another_machine_of_the_same_kind(tmp_path: Pat
 
 
 def test_damaged_entries_are_made_again() -> None:
-    command = ["-m", "tests.attacks", "cache", "--count", "40", "--seed", "1", "--trainings", "0"]
+    command = ["-m", "tests.attacks", "cache", "--count", "40", "--seed", "1"]
     assert re.search(r"\n40 cases in \d+ s, 0 failed\n$", run(*command))
 
 

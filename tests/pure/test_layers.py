@@ -8,102 +8,29 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.messages import table
 from tests.package_source import FILES, MODULES, PACKAGE, ROOT, imports, module_name
 
 OUTSIDE = ("tests", "benchmarks")  # never imported by the package
-# May be imported by every layer that follows.
-BASE = (
-    *("errors", "instead", "checks", "config", "plain_files", "locks", "cache", "native"),
-    "memory.aligned",
-)
-# What a backend is given and asked: the engine knows no backend, but these.
-ASKED = ("kernels.ways", "kernels.layout", "kernels.task_tensors", "kernels.store_update")
-LOWERED = ("lower", *ASKED)
-KERNELS = (*LOWERED, "kernels.backend")
-INSIDE = ("graph", "ir", "scheduler", "memory", "script", "script.isa", *KERNELS, "engine")
+GROUPS = table(__file__, "GROUPS")
 
-# `engine.devices` names the modules of devices, which its table imports when asked.
-# Who may import what. A name is a module or a folder of the package; the longest one that fits a
-# module is its layer, so `script.isa` is a layer of its own. "" is vertexrt/__init__.py, and
-# `bench.*` are the modules of a folder whose `__init__.py`, `bench`, is a layer below them.
-LAYERS: dict[str, tuple[str, ...]] = {
-    "errors": (),
-    "instead": ("errors",),
-    "checks": ("errors",),
-    "config": ("errors",),
-    "plain_files": (),
-    "pictures": ("plain_files",),
-    "locks": (),
-    "cache": ("errors", "config", "plain_files", "locks"),
-    "native": ("errors", "config", "locks", "cache"),
-    "memory.aligned": (),
-    "parallel": ("errors", "checks"),
-    "graph": BASE,
-    "ir": BASE,
-    "scheduler": (*BASE, "ir", "graph"),
-    "memory": (*BASE, "ir", "scheduler", "graph"),
-    "script.isa": BASE,
-    "kernels.ways": BASE,
-    "kernels.layout": (*BASE, "ir", "scheduler"),
-    "kernels.task_tensors": (*BASE, "ir"),
-    "kernels.store_update": (*BASE, "ir"),
-    "kernels.backend": (*BASE, "ir", "scheduler", *ASKED),
-    "lower": (*BASE, "ir", "kernels.layout", "kernels.task_tensors"),
-    "script": (*BASE, "ir", "scheduler", "memory", "script.isa", *ASKED),
-    "kernels": (*BASE, "ir", "scheduler", "script", "script.isa", *KERNELS),
-    "engine": (
-        *BASE,
-        "parallel",
-        "graph",
-        "ir",
-        "scheduler",
-        "memory",
-        "script",
-        "script.isa",
-        *KERNELS,
-    ),
-    "kernels.host": (*BASE, *INSIDE, "kernels"),
-    "kernels.cuda": (*BASE, "parallel", *INSIDE, "kernels"),
-    "api": (*BASE, "parallel", "ir", "graph", "engine"),
-    "nn": (*BASE, "ir", "api"),
-    "data": (*BASE, "graph"),
-    "bench": ("engine",),
-    "types": ("engine", "api"),
-    "": ("ir", "engine", "api", "nn", "graph", "data", "parallel", *BASE[:2], "bench", "types"),
-    "torch": (*BASE, "ir", "graph", "engine", "api", "nn", ""),
-    "models": (*BASE, "api", "nn", ""),
-    "bench.*": (
-        *BASE,
-        *INSIDE,
-        "pictures",
-        "kernels",
-        "kernels.host",
-        "kernels.cuda",
-        "api",
-        "",
-        "models",
-        "data",
-    ),
-    "cli": (
-        *BASE,
-        *INSIDE,
-        "pictures",
-        "kernels",
-        "parallel",
-        "api",
-        "",
-        "models",
-        "data",
-        "bench",
-        "bench.*",
-    ),
-    "hub": (*BASE, "graph", "api", "models", "data", "cli"),
-    "__main__": ("cli",),
+
+def named(text: str) -> Iterator[str]:
+    """Yield the layers that a line names, by themselves or as a group."""
+    for word in text.split():
+        if word in GROUPS:
+            yield from named(GROUPS[word])
+        else:
+            yield "" if word == PACKAGE else word
+
+
+LAYERS = {
+    name.replace(PACKAGE, ""): (*named(text),) for name, text in table(__file__, "LAYERS").items()
 }
 
 # What `import vertexrt` must leave alone: it stays quick, and works without a GPU.
@@ -180,28 +107,6 @@ def test_public_names_are_loaded_when_they_are_asked_for() -> None:
 
     assert sorted(vertexrt._HOMES) == sorted(set(vertexrt.__all__) - {"__version__"})
     assert all(getattr(vertexrt, name) is not None for name in vertexrt.__all__)
-
-
-TREE = frozenset(
-    f"{PACKAGE}{name}"
-    for name in ("", ".errors", ".graph", ".ir", ".ir.ops", ".engine", ".kernels", ".script")
-) | {f"{PACKAGE}.script.isa", f"{PACKAGE}.script.assembler", f"{PACKAGE}.cli"}
-
-
-@pytest.mark.parametrize(
-    ("source", "wrong"),
-    [
-        ("from vertexrt.engine import run", 1),
-        ("from .. import engine", 1),
-        ("def f():\n    from vertexrt.api import Parameter", 1),
-        ("import importlib\nimportlib.import_module('vertexrt.cli')", 1),
-        ("from vertexrt.unheard import x", 1),
-        ("import benchmarks.engines", 1),
-        ("from ..errors import PlanError\nfrom vertexrt_like import x", 0),
-    ],
-)
-def test_a_wrong_arrow_is_found(source: str, wrong: int) -> None:
-    assert len(forbidden(source, "vertexrt.ir.ops", modules=TREE)) == wrong
 
 
 def test_nothing_in_the_package_runs_a_module_of_the_tests_or_benchmarks() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests import native_loops as loops
+from tests.messages import table
 from vertexrt.config import config
 from vertexrt.native.compiled import compiled
 from vertexrt.native.scope import TranslationError
@@ -44,28 +45,7 @@ def assert_same(found: Any, wanted: Any) -> None:
         assert found == wanted
 
 
-CASES = {
-    "whole_arithmetic": "(ints(50), ints(50))",
-    "whole_arithmetic of 32 bits": "(ints(50, dtype=np.int32), ints(50, dtype=np.int8))",
-    "real_arithmetic": "(rng.normal(size=9), rng.normal(size=9), 2)",
-    "real_arithmetic of 32 bits": (
-        "(rng.normal(size=9).astype(np.float32), np.array([0.5, np.nan, -1, np.inf, 2, 3, "
-        "-np.inf, 0, 1], np.float32), 1.5)"
-    ),
-    "hashes": "(ints(20, low=-(2**31), high=2**31, dtype=np.int32), 60)",
-    "conversions": "(ints(20, low=0, high=2000, dtype=np.int32),)",
-    "comparisons": "(ints(40), -3, 4)",
-    "loops": "(ints(12), 3)",
-    "loops over nothing": "(ints(0), 1)",
-    "parts": "(ints(6), ints(3, 2), 1)",
-    "written": "(ints(5, dtype=np.int32), ints(4, 2, dtype=np.int32))",
-    "bits": "(rng.integers(0, 2, 64).astype(np.bool_),)",
-    "returned": "(ints(4), 3)",
-    "calls": (
-        "(ints(1, dtype=np.int32), ints(1), loops.Named(rng.normal(size=3), 1, 2), (ints(3), "
-        "ints(2, dtype=np.int32)))"
-    ),
-}
+CASES = table(__file__, "CASES")
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered")
@@ -109,25 +89,7 @@ READ_ONLY = np.zeros(5, np.int32)
 READ_ONLY.flags.writeable = False
 OUT = r"AssertionError: .*native_loops\.py:\d+: an index is out of bounds"  # under VERTEXRT_CHECK
 # The call of a loop -> the error of Python that it raises, also the second time.
-ERRORS = {
-    "reads_at([1.0], 0)": "TypeError: .*values is a list",
-    "reads_at(np.zeros(2))": "TypeError: .*takes 2 arguments, not 1",
-    "reads_at(np.zeros(2), '0')": "TypeError: .*str",
-    "reads_at(np.zeros(2), 0.5)": "TypeError: .*float",
-    "reads_at(np.zeros(2), 1 << 70)": "OverflowError: .*int",
-    "reads_at(np.zeros(4)[::2], 0)": "TypeError: .*not in C order",
-    "reads_at(np.array([None]), 0)": "TypeError: .*of dtype object",
-    "reads_at(np.zeros(2, '>f8'), 0)": "TypeError: .*of dtype >f8",
-    "reads_at(np.zeros(2, np.float16), 0)": "TypeError: .*of dtype float16",
-    "written(READ_ONLY, np.zeros((4, 2), np.int32))": "ValueError: .*is read-only",
-    "fails(0)": "AssertionError: .*n is not positive",
-    "fails(10)": "AssertionError: .*n is too large",
-    "takes(1 << 55)": "MemoryError",
-    "copies(np.zeros(3), np.zeros(4))": "AssertionError: .*arrays of different shapes",
-    "reads_at(np.zeros(3), 3)": OUT,
-    "reads_at(np.zeros(3), -1)": OUT,
-    "reads_at(np.zeros(3), 1 << 40)": OUT,
-}
+ERRORS = table(__file__, "ERRORS")
 
 
 @pytest.mark.parametrize("call", ERRORS)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.messages import text_of
+from tests.messages import table, text_of
 from vertexrt.api import init
 from vertexrt.engine.parameters import ALIGNMENT, ParameterStore
 from vertexrt.errors import UsageError
@@ -62,20 +62,7 @@ def test_zero_gradients_leaves_no_trace() -> None:
 
 
 # What is given besides shapes -> a part of what the error says.
-REFUSED_STORES = {
-    'sparse=["x"]': "no parameter is called 'x'",
-    'sparse=["gain"]': "sparse parameter 'gain' has the shape ()",
-    'stacks=["wx"]': "no parameter is called 'x'",
-    'stacks=["wb"]': "'w' and 'b' of one stack have the shapes (6, 5), (6,)",
-    'stacks=["ww"]': "'w' cannot join the stack ('w', 'w')",
-    'stacks=["wu", "uw"]': "'u' cannot join the stack ('u', 'w')",
-    'stacks=[("w", "gain")]': "'gain' cannot join the stack ('w', 'gain')",
-    'stacks=["wu"], sparse=["u"]': "'u' cannot join the stack ('w', 'u')",
-    'shapes={"w": (0, 5)}': "parameter 'w' has the shape (0, 5)",
-    'dtype="float16"': "dtype float16; float32 or float64",
-    # The system promises such memory and ends the process when it is written.
-    'shapes={"w": (10**6, 10**6)}': "their gradients take 7451 GiB; this machine has ",
-}
+REFUSED_STORES = table(__file__, "REFUSED_STORES")
 
 
 @pytest.mark.parametrize("code", REFUSED_STORES)
@@ -157,21 +144,7 @@ def test_a_parameter_draws_by_seed_and_name_alone() -> None:
 
 
 # A call -> what its error says first.
-REFUSED = {
-    "normal(-1.0)": "[normal] std=-1.0; std must be a finite number >= 0; correct it.",
-    "uniform(nan)": "[uniform] a=nan",
-    "constant(inf)": "[constant] value=inf",
-    "generator(-1, 'w')": "[init] seed=-1",
-    "orthogonal((3,), rng())": "[orthogonal] shape=(3,); shape must be of two axes",
-    "xavier_uniform((), rng())": "[xavier_uniform] shape=(); shape must be of at least one axis",
-    "draw('w', (2, 3), lambda *_: np.zeros((3, 2)), seed=0)": (
-        "[init] what the initializer of 'w' returned has shape [3, 2]; finite numbers of shape "
-        "(2, 3); correct the initializer."
-    ),
-    "draw('w', (2,), lambda *_: np.array([0.0, nan]), seed=0)": (
-        "[init] what the initializer of 'w' returned has numbers that are not finite"
-    ),
-}
+REFUSED = table(__file__, "REFUSED")
 
 
 @pytest.mark.parametrize("call", REFUSED)

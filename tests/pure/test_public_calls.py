@@ -18,7 +18,7 @@ import pytest
 
 import vertexrt as vrt
 from tests.bodies import WithBody, left_over, network_of
-from tests.messages import FORM
+from tests.messages import FORM, table
 from vertexrt.errors import VertexrtError
 from vertexrt.ir.updates import OPTIMIZERS as ROWS
 
@@ -107,12 +107,12 @@ SIZES = {"NaryTreeLSTMCell": "odd, other, 2"}
 UPDATES = ("weight_decay", "clip_norm", "clip_value", "groups")
 TYPED = '{("word", "x", "word"): odd}'
 TABLE: dict[str, list[str]] = {
-    "Parameter": ["vrt.Parameter(odd, other)"],
+    name: calls.split("\n") for name, calls in table(__file__, "TABLE", "\n").items()
+} | {
     "bench": [
         f"compiled(passes=vrt.bench.Passes({field.name}=odd))"
         for field in dataclasses.fields(vrt.bench.Passes)
     ],
-    "Optimizer": ["vrt.Optimizer(odd, other, odd)"],
     **{
         row.title: [
             f"vrt.{row.title}(odd)",
@@ -131,154 +131,6 @@ TABLE: dict[str, list[str]] = {
             if name not in ("Embedding", "LayerNorm", "ChildSumTreeLSTMCell")
         ),
     ],
-    "parallel": [
-        "vrt.parallel.init(odd)",
-        "vrt.parallel.init(None, odd)",
-        "net.step(None, vrt.SGD(0.1), group=odd)",
-    ],
-    "schedules": [
-        "vrt.SGD(lambda steps: odd)",
-        'vrt.SGD(0.1, groups={"w": {"lr": lambda steps: odd}})',
-        "rates.constant(odd)",
-        "rates.linear(odd, 0.1, steps=other)",
-        "rates.linear(0.1, odd, steps=other)",
-        "rates.step(odd, every=other)",
-        "rates.step(0.1, every=2, factor=odd)",
-        "rates.cosine(odd, steps=other)",
-        "rates.cosine(0.1, steps=2, least=odd)",
-        "rates.join(odd, at=other)",
-        "rates.join(odd, odd, at=[other])",
-        "rates.join(rates.constant(0.1), rates.constant(0.2), at=odd)",
-        'rates.Plateau(0.1).load_state({"rate": odd, "best": other, "bad": 0})',
-        "rates.Plateau(0.1).load_state(odd)",
-        "rates.Plateau(0.1).observe(odd)",
-        *(
-            f"rates.Plateau(odd, {option}=other)"
-            for option in ("mode", "factor", "patience", "threshold", "least")
-        ),
-    ],
-    "CarriedState": ["vrt.CarriedState(odd)"],
-    "ExponentialMovingAverage": [
-        "vrt.ExponentialMovingAverage(odd, other)",
-        "vrt.ExponentialMovingAverage(net, odd)",
-        "vrt.ExponentialMovingAverage(net).load_state(odd)",
-    ],
-    "init": ["vrt.init.constant(odd)", "vrt.init.normal(odd)", "vrt.init.uniform(odd)"],
-    "compile": [
-        "vrt.compile(odd)",
-        *options("compiled(", "device", "engine", "dtype", "policy", "seed", "reduction"),
-        *options("compiled(", "precision", "passes", "threads", "processors"),
-    ],
-    "Decoder": [
-        "vrt.Decoder(odd, word)",
-        "vrt.Decoder(speaker, odd)",
-        "vrt.Decoder(speaker, word, word=odd)",
-        "vrt.Decoder(speaker, word, num_beams=odd)",
-        "decoder(odd, max_length=2)",
-        'decoder({"word": odd}, max_length=2)',
-        "decoder(max_length=odd, end=0)",
-        *options("decoder(max_length=2, ", "length_penalty", "temperature", "top_k", "top_p"),
-        *options("decoder(max_length=2, ", "seed", "children", "end"),
-    ],
-    "data": [
-        "vrt.data.read_jsonl(odd)",
-        *options('vrt.data.read_jsonl("none.jsonl", ', "vocabularies", "labels", "reals"),
-        *options('vrt.data.read_jsonl("none.jsonl", ', "min_count", "dtype", "label"),
-        'vrt.data.write_jsonl("no folder/x.jsonl", odd)',
-        "vrt.data.Vocabulary(odd)",
-        "vrt.data.from_records(odd)",
-        "vrt.data.from_records([odd])",
-        "vrt.data.Loader(odd, 1)",
-        "vrt.data.Loader([chain], odd)",
-        *options("vrt.data.Loader([chain], 1, ", "bucket", "seed", "prepare", "workers"),
-        "vrt.data.Loader([chain], 1).load_state(odd)",
-        "vrt.data.from_nltk(odd)",
-        "vrt.data.from_pyg(odd)",
-        "vrt.data.from_dgl(odd)",
-        "vrt.data.from_networkx(odd)",
-        "vrt.data.from_networkx([odd])",
-        "vrt.data.read_trees(odd)",
-        "vrt.data.read_embeddings(odd, vrt.data.Vocabulary(('<unk>',)), vrt.init.zeros)",
-        "vrt.data.read_embeddings(__file__, odd, vrt.init.zeros)",
-        'vrt.data.read_conll(odd, {"word": 0})',
-        "vrt.data.read_conll(__file__, odd)",
-        "vrt.data.read_conllu(odd)",
-        "vrt.data.read_conllu(__file__, odd)",
-        "vrt.data.read_tagged(odd)",
-        "vrt.data.read_tagged(__file__, odd)",
-        'vrt.data.read_tagged(__file__, ("word",), odd)',
-    ],
-    "VertexFunction": [
-        "vrt.VertexFunction(arity=odd, state=other)",
-        'vrt.VertexFunction(state={"h": odd}, initial={"h": other})',
-        'vrt.VertexFunction(state={"h": 2}, initial=odd)',
-        "scatter(k)",
-    ],
-    "Model": [
-        'vrt.compile(model_with(odd), device="reference")',
-        'vrt.VertexFunction(state={"h": 2}, inputs=odd)',
-        'vrt.VertexFunction(state={"h": 2}, inputs={"before": odd})',
-        "vrt.InputGraph.from_types(odd, other)",
-        f'vrt.InputGraph.from_types({{"word": 2}}, {TYPED}, other)',
-        'vrt.InputGraph.from_types({"word": odd}, {}, {"word": {"n": other}})',
-        'vrt.InputGraph.from_types({"word": 2}, {}, odd)',
-        "vrt.GraphBatch([0, 1], [0, 0], [], {}, odd)",
-    ],
-    "Network": [
-        "net.step(batch, odd)",
-        "net.step(batch, vrt.SGD(0.1), outputs=odd)",
-        "net.load_state(odd)",
-        'net.load_state({"parameters": odd}, strict=False)',
-        'net.load_state({"parameters": {"w": odd, "b": odd}})',
-        'net.load_state({"random": odd})',
-        'net.load_state({"random": {"seed": odd, "draws": odd}})',
-        'operator.setitem(net.parameters, "w", odd)',
-        *(
-            call.format(arrays)
-            for arrays in ("numpy", "device")
-            for call in (
-                'net(odd, arrays="{}")',
-                'net(batch, vertices=odd, arrays="{}")',
-                'net.record(batch, arrays="{}").backward(odd)',
-                'net.record(batch, arrays="{}").backward({{"out": odd}})',
-                'net.record(batch, arrays="{}").backward({{"loss": odd}})',
-                'net.plan(odd, arrays="{}")',
-                'net.plan(batch, arrays="{}")(odd)',
-                'net.plan(batch, arrays="{}")({{"x": odd}})',
-                'net.plan(batch, arrays="{}")(seed=odd)',
-            )
-        ),
-        *(
-            each
-            for arrays in ("numpy", "device")
-            for each in (
-                *options(f'net(batch, arrays="{arrays}", ', "outputs", "dropout", "seed"),
-                *options(f'net.record(batch, arrays="{arrays}", ', "outputs", "pulls"),
-                *options(f'net.record(batch, arrays="{arrays}", ', "dropout", "seed"),
-                *options(f'net.plan(batch, arrays="{arrays}", ', "outputs", "vertices", "dropout"),
-            )
-        ),
-        "net(batch, arrays=odd)",
-        "net.plan(batch, arrays=odd)",
-        "net.record(batch, arrays=odd)",
-        "net.step(batch, vrt.SGD(0.1), arrays=odd)",
-    ],
-    "InputGraph": [
-        "vrt.InputGraph.from_children(odd, other)",
-        "vrt.InputGraph.from_children([[], [odd]], {})",
-        'vrt.InputGraph.from_children([[], [0]], {"word": odd})',
-    ],
-    "GraphBatch": [
-        "vrt.GraphBatch.from_graphs(odd)",
-        "vrt.GraphBatch.from_graphs([odd])",
-        "vrt.GraphBatch.from_arrays(odd, [0, 0, 1], [0], {})",
-        "vrt.GraphBatch.from_arrays([0, 2], odd, [0], {})",
-        "vrt.GraphBatch.from_arrays([0, 2], [0, 0, 1], odd, {})",
-        'vrt.GraphBatch.from_arrays([0, 2], [0, 0, 1], [0], {"word": odd})',
-        "net.step(odd, vrt.SGD(0.1))",
-        "net.explain_batch(odd)",
-    ],
-    "Rows": ["vrt.Rows(odd, other)"],
 }
 
 # Checked where their subject is, or made by vertexrt alone.

@@ -12,22 +12,13 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.messages import refused
+from tests.messages import refused, table
 from vertexrt.engine.lazy import Loss
 from vertexrt.errors import CheckpointError, UsageError
 
 of = vrt.schedules
 # Schedules, and their formulas, which are those of PyTorch.
-RATES = {
-    "of.constant(0.3)": "0.3",
-    "of.step(0.3, every=3, factor=0.5)": "0.3 * 0.5 ** (n // 3)",
-    "of.linear(0.06, 0.24, steps=7)": "0.06 + 0.18 * min(n, 7) / 7",
-    "of.cosine(0.3, steps=9, least=0.02)": "0.02 + 0.14 * (1 + math.cos(math.pi * n / 9))",
-    "lambda n: 0.3 / (1.0 + n)": "0.3 / (1 + n)",
-    "of.join(of.linear(0.03, 0.3, steps=4), of.cosine(0.3, steps=12, least=0.01), at=[4])": (
-        "0.03 + 0.27 * n / 4 if n < 4 else 0.01 + 0.145 * (1 + math.cos(math.pi * (n - 4) / 12))"
-    ),
-}
+RATES = table(__file__, "RATES")
 METRICS = [3.0, 2.0, 2.0, 1.9999, 2.5, 1.0, math.nan, np.float32("nan"), 1.1, 1.2, 0.5, *[0.6] * 9]
 
 
@@ -148,42 +139,7 @@ def test_an_optimizer_says_its_rate_of_now() -> None:
 
 
 # What is written, and its error.
-MISTAKES = {
-    "of.step(0.1, every=0)": (
-        "UsageError: [step] every=0; every must be a whole number >= 1; correct it."
-    ),
-    "of.step(0.1, every=1, factor=math.nan)": (
-        "UsageError: [step] factor=nan; factor must be in [0, 1]; correct it."
-    ),
-    "of.constant(-1.0)": (
-        "UsageError: [constant] rate=-1.0; rate must be a finite number >= 0; correct it."
-    ),
-    "of.linear(0.1, '1', steps=1)": (
-        "UsageError: [linear] last='1'; last must be a finite number >= 0; correct it."
-    ),
-    "of.cosine(0.1, steps=1.5)": (
-        "UsageError: [cosine] steps=1.5; steps must be a whole number >= 1; correct it."
-    ),
-    "of.join(3, at=[])": "UsageError: [join] schedules=(3,); schedules must be schedules of...",
-    "of.join(*[of.constant(0.1)] * 3, at=[5, 4])": (
-        "UsageError: [join] at=[5, 4]; at must be whole numbers above 0 that rise, one less than..."
-    ),
-    "of.Plateau(0.1, mode='low')": (
-        "UsageError: [Plateau] mode='low'; mode must be 'min' or 'max'; correct it."
-    ),
-    "of.Plateau(0.1).observe('1')": (
-        "UsageError: [Plateau] metric='1'; metric must be a number; correct it."
-    ),
-    "vrt.SGD(lambda n: -1.0)": "UsageError: [SGD] lr(0)=-1.0; lr(0) >= 0; set it.",
-    "vrt.Adam(lambda n: 'x')": "UsageError: [Adam] lr(0)='x'; lr(0) >= 0; set it to a number.",
-    "vrt.SGD(0.1, groups={'w': {'lr': lambda n: math.inf}})": (
-        "UsageError: [SGD] groups['w'] lr(0)=inf; groups['w'] lr(0) >= 0; set it."
-    ),
-    "vrt.SGD(lambda n: 0.0, groups={'w': {'lr': 0.1}})": (
-        "UsageError: [SGD] groups['w'] has a rate beside lr=0.0; lr > 0, which it keeps its ratio "
-        "to..."
-    ),
-}
+MISTAKES = table(__file__, "MISTAKES")
 
 
 @pytest.mark.parametrize("code", MISTAKES)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import vertexrt as vrt
-from tests.messages import text_of
+from tests.messages import table, text_of
 from vertexrt.api.optim import OPTIMIZERS as CLASSES
 from vertexrt.engine.update import reach_of
 from vertexrt.errors import UsageError
@@ -113,27 +113,7 @@ class Own(vrt.Optimizer):
 
 
 # A call, and an option that is set later -> how the error begins.
-REFUSED = {
-    "SGD(-1.0)": "[SGD] lr=-1.0; lr >= 0; set it.",
-    "SGD(float('nan'))": "[SGD] lr=nan; lr >= 0; set it.",
-    "SGD(0.1, 1.0)": "[SGD] momentum=1.0; momentum in [0, 1); set it.",
-    "Adagrad(0.1, eps=0.0)": "[Adagrad] eps=0.0; eps > 0; set it.",
-    "Adagrad(0.1, weight_decay=-0.1)": "[Adagrad] weight_decay=-0.1; weight_decay >= 0; set it.",
-    "Adam(betas=(0.9, 1.0))": "[Adam] betas[1]=1.0; betas[1] in [0, 1); set it.",
-    "AdamW(clip_norm=0.0)": "[AdamW] clip_norm=0.0; clip_norm > 0, or None; set it.",
-    "SGD(0.1): lr = -1.0": "[SGD] lr=-1.0; lr >= 0; set it.",
-    "SGD(0.1, 0.5): momentum = 1.0": "[SGD] momentum=1.0; momentum in [0, 1); set it.",
-    "SGD(0.1): momentum = 0.9": "[SGD] momentum=0.9 after 0.0; a moment from the first ",
-    "SGD(0.1, 0.5): momentum = 0.0": "[SGD] momentum=0.0 after 0.5; a moment from the ",
-    "SGD(0.1): weight_decay = -0.1": "[SGD] weight_decay=-0.1; weight_decay >= 0; set ",
-    "SGD(0.1): clip_norm = -1.0": "[SGD] clip_norm=-1.0; clip_norm > 0, or None; set ",
-    "Adam(): clip_value = '1'": "[Adam] clip_value='1'; clip_value > 0, or None; set ",
-    "Adam(): betas = 0.9": "[Adam] betas=0.9; 2 numbers; set all.",
-    "Adam(): eps = 0.0": "[Adam] eps=0.0; eps > 0; set it.",
-    "Adam(): beta1 = 0.5": "[Adam] no option 'beta1'; one of lr, betas, eps, weight_d",
-    "Own(): clip_value = 1.0": "[Own.update] clip_value, for an update of its own; options that ",
-    "Own(): groups = {'*': {'lr': 0.1}}": "[Own.update] groups, for an update of its own; opti",
-}
+REFUSED = table(__file__, "REFUSED")
 
 
 @pytest.mark.parametrize("row", REFUSED)

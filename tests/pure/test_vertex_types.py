@@ -9,7 +9,7 @@ import pytest
 
 import vertexrt as vrt
 from tests import typed_models as typed
-from tests.messages import refused
+from tests.messages import refused, table
 from vertexrt.graph import GraphBatch, InputGraph
 
 
@@ -137,51 +137,7 @@ def test_a_value_of_edges_is_of_several_relations() -> None:
 
 CELL = Cell(_writes)
 # Models, and parts of what is said of them.
-MODELS = {
-    "vrt.Model()": "0 vertex functions; 1 to 64",
-    "_model(a=Bare())": "Bare has no arity and no state",
-    "_model(a=CELL, b=CELL)": "one vertex function under two names",
-    "_model(b=Cell(lambda f: f.scatter(h=f.pull('x', shape=2))))": "pushes anything",
-    "_model(a=Cell(lambda f: _writes(f, name='x')), b=Cell(lambda f: _writes(f, 'x', 1)))": (
-        "push 'x' is () in a, (2,) in b; one shape for each name"
-    ),
-    # inputs
-    "of(lambda f: f.gather('x'), inputs={'x': Cell(_writes)})": (
-        "a reads 'x' of a Cell; vertex functions that are attributes"
-    ),
-    "of(lambda f: None, inputs={'x': ()})": (
-        "'x' is (); a vertex function, or several that declare the same state"
-    ),
-    "_model(a=CELL, b=Cell(_writes, inputs={'x': CELL}))": (
-        "b names ['x'] in inputs and does not gather them"
-    ),
-    "Cell(lambda f: (f.gather('x'), _writes(f)))": (
-        "of a function that stands alone; relations have names in a vrt.Model"
-    ),
-    # relations
-    "of(lambda f: (f.gather_all('x'), f.gather_all(3)))": "3 at",
-    "of(lambda f: (f.gather_all('x'), f.gather('x')))": "by gather and by gather_all; one child of",
-    "of(lambda f: (f.gather('x'), f.gather_all('x')))": "by gather and by gather_all; one child of",
-    "of(lambda f: (f.edge('x', relation='o'), f.gather('o')))": "by gather and by gather_all",
-    "of(lambda f: f.gather_all('x').h + f.gather_all('y').h)": (
-        "[add] values per child of two relations, at"
-    ),
-    "of(lambda f: vrt.concat(f.gather_all('x').h, f.gather_all('y').h))": (
-        "others have other children"
-    ),
-    "of(lambda f: vrt.where(f.gather_all('x').h > 0, 0.5, f.gather_all('y').h))": (
-        "reduce them first, each by"
-    ),
-    # values of edges
-    "of(lambda f: (f.pull('y'), f.edge('y', relation='o')))": (
-        "'y' of vertices and of edges, at ...a name of its own"
-    ),
-    "of(lambda f: f.edge(3, relation='over'))": "[edge] name 3 at ",
-    "of(lambda f: [f.edge('y', k, relation='ab'[k - 2]) for k in (2, 3)])": (
-        "'y' of shape [3] at ...it was pulled before with shape"
-    ),
-    "of(number_and_index)": "a number in one relation and an index in another, at",
-}
+MODELS = table(__file__, "MODELS")
 
 
 def number_and_index(f: Any) -> None:

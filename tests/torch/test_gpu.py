@@ -21,8 +21,6 @@ from tests.torch.beside import (  # noqa: E402
     WIDTH,
     Node,
     TreeJudge,
-    flat,
-    rnn,
     same,
     sides_at,
     total,
@@ -112,23 +110,6 @@ def test_a_pass_is_not_captured() -> None:
     run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert run.returncode == 0, run.stderr
     assert "a network inside of a CUDA graph" in run.stdout
-
-
-@gpu
-@pytest.mark.parametrize("name", ["LSTM", "GRU", "RNN"])
-@pytest.mark.parametrize("size", [16, 256])
-def test_layers(name: str, size: int) -> None:
-    require("cuda")
-    found = []
-    for library, dtype in ((vt, torch.float32), (torch.nn, torch.float64)):
-        torch.manual_seed(1)
-        layer = getattr(library, name)(size, size, num_layers=2, bidirectional=True)
-        layer.to("cuda", dtype)
-        steps = [torch.randn(n, size).to("cuda", dtype) for n in (7, 3, 5)]
-        results = flat(layer(rnn.pack_sequence(steps, enforce_sorted=False)))
-        results[0].square().sum().backward()
-        found.append([*results, *[p.grad for p in layer.parameters()]])
-    same(*found)
 
 
 @pytest.mark.parametrize("device", SHIM_AND_GPU)

@@ -43,7 +43,7 @@ def test_parameters_are_those_of_the_network() -> None:
     mine, fresh = tree_pair()[0], tree_pair()[0]
     before = list(mine.parameters())
     assert list(mine.state_dict()) == list(mine.network.parameters)
-    assert "cell.weight_fh" in mine.state_dict()
+    assert "cell.weight_hh" in mine.state_dict()
     assert not mine.fixed.requires_grad
     assert mine.embedding.requires_grad
     mine.float().double()
@@ -51,8 +51,8 @@ def test_parameters_are_those_of_the_network() -> None:
     fresh.load_state_dict(copy.deepcopy(mine.state_dict()), assign=True)
     for module in (mine, fresh):
         with torch.no_grad():
-            module.get_parameter("cell.bias").fill_(3.0)
-        assert (module.network.parameters["cell.bias"] == 3.0).all()
+            module.get_parameter("cell.bias_hh").fill_(3.0)
+        assert (module.network.parameters["cell.bias_hh"] == 3.0).all()
         module.network.parameters["embedding"] = 4.0 * np.ones(module.embedding.shape)
         assert (module.embedding == 4.0).all()
 

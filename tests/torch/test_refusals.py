@@ -12,10 +12,11 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
-from torch.autograd import functional  # noqa: E402
+from torch.autograd import functional  # noqa: E402, F401 - rows use it
 
 import vertexrt as vrt  # noqa: E402
 import vertexrt.torch as vt  # noqa: E402
+from tests.messages import table  # noqa: E402
 from tests.torch.beside import (  # noqa: E402
     INPUT,
     SIZE,
@@ -61,26 +62,7 @@ def penalty(found: Any, of: Any) -> Any:
 
 
 grad = torch.autograd.grad
-TWICE: dict[str, Callable[[Any, Any, Any], Any]] = {
-    "of a weight": lambda f, x, w: grad(penalty(f(x), w), w),
-    "of a weight, by the input": lambda f, x, w: grad(penalty(f(x), w) + x.sum(), x),
-    "of the input, by a weight": lambda f, x, w: grad(penalty(f(x), x) + w.sum(), w),
-    "of what has no history": lambda f, x, w: (
-        grad(f(x).sum(), x, create_graph=True)[0].norm().backward()
-    ),
-    "backward": lambda f, x, w: penalty(f(x), x).backward(),
-    "backward to some": lambda f, x, w: penalty(f(x), w).backward(inputs=[w]),
-    "backward of gradients": lambda f, x, w: (
-        f(x).square().sum().backward(create_graph=True),
-        (w.grad.sum() + x.sum()).backward(inputs=[x]),
-    ),
-    "hessian": lambda f, x, w: functional.hessian(lambda y: f(y).square().sum(), x),
-    "hessian at once": lambda f, x, w: functional.hessian(
-        lambda y: f(y).square().sum(), x, vectorize=True
-    ),
-    "hvp": lambda f, x, w: functional.hvp(lambda y: f(y).square().sum(), x, torch.ones_like(x)),
-    "gradgradcheck": lambda f, x, w: torch.autograd.gradgradcheck(f, x),
-}
+TWICE = table(__file__, "TWICE")
 
 
 @pytest.mark.filterwarnings("ignore:Using backward.. with create_graph")
@@ -90,7 +72,7 @@ def test_second_derivatives(way: str, name: str) -> None:
     _, x, ask, weight = ASKED[name]()
     for _ in range(3):  # passes that are kept refuse, too
         with pytest.raises(UsageError, match="differentiate twice; networks have no second deriv"):
-            TWICE[way](ask, x, weight)
+            eval(way, {**globals(), "f": ask, "x": x, "w": weight})
 
 
 def test_second_derivatives_through_a_hook() -> None:
@@ -101,18 +83,7 @@ def test_second_derivatives_through_a_hook() -> None:
 
 
 func = torch.func
-TRANSFORMS: dict[str, tuple[str, Callable[[Any, Any], Any]]] = {
-    "grad": ("transform", lambda f, x: func.grad(lambda y: f(y).sum())(x)),
-    "vjp": ("transform", func.vjp),
-    "jacrev": ("transform", lambda f, x: func.jacrev(f)(x)),
-    "vmap": ("transform", lambda f, x: func.vmap(f)(x[None])),
-    "vmap of a gradient": ("transform", lambda f, x: of_gradients(f(x), x)),
-    "jvp": ("transform", lambda f, x: func.jvp(f, (x,), (x,))),
-    "forward mode": (
-        "forward mode",
-        lambda f, x: functional.jacobian(f, x, strategy="forward-mode", vectorize=True),
-    ),
-}
+TRANSFORMS = table(__file__, "TRANSFORMS")
 
 
 def of_gradients(out: Any, x: Any) -> Any:
@@ -124,10 +95,10 @@ def of_gradients(out: Any, x: Any) -> Any:
 @pytest.mark.parametrize("name", ["GRU", "h"])
 @pytest.mark.parametrize("way", TRANSFORMS)
 def test_transforms(way: str, name: str) -> None:
-    words, transform = TRANSFORMS[way]
     _, x, ask, _ = ASKED[name]()
-    with pytest.raises(UsageError, match=rf"^\[torch\] .*{words}.*; gradients by backward"):
-        transform(ask, x)
+    text = rf"^\[torch\] .*{TRANSFORMS[way]}.*; gradients by backward"
+    with pytest.raises(UsageError, match=text):
+        eval(way, {**globals(), "f": ask, "x": x})
 
 
 @pytest.mark.parametrize("name", ["LSTM", "GRU", "RNN", "h"])
@@ -225,84 +196,7 @@ def packed(*sizes: int, rows: int = 4, **orders: Any) -> Any:
     return rnn.PackedSequence(torch.ones(rows, INPUT), counts, **orders)
 
 
-MISTAKES = {
-    # of a layer
-    "torch.jit.script(gru)": "torch.jit.script of a network",
-    "torch.jit.trace(gru, (x,))": "in torch.export or torch.jit.trace",
-    "torch.export.export(gru, (x,), strict=False)": "have no such form; give the weights of a",
-    "torch.export.export(module, (tensors,), strict=False)": "have no such form; give the weights",
-    "torch.export.export(gru, (x,), strict=True)": "RuntimeError: .*a layer that is exported",
-    "torch.fx.symbolic_trace(gru)": "a Proxy",
-    "faked(gru, x)": "a FakeTensor",
-    "gru(x.numpy())": "a ndarray; a tensor; write torch.as_tensor",
-    "gru([1.0])": "a list; a tensor",
-    "gru(x, (x, x))": "a tuple; a tensor",
-    "vt.LSTMCell(3, 4)": "there is no vt.LSTMCell; .*; write vt.LSTM",
-    "vt.GRU(3, 4, dtype=torch.float16)": r"float16.*float32 or float64",
-    "gru.to('meta')(x)": "parameters on meta; on a CPU or a GPU; load them",
-    "without(gru, 'weight_ih_l0')(x)": "no parameter weight_ih_l0; all of the network; set it",
-    "without(gru, 'weight_hh_l0')(x)": "no parameter weight_hh_l0; all of the network; set it",
-    "with_weight(gru, torch.zeros(12, 4).double())": (
-        r"weight_hh is torch.float64 .* on cpu; torch.float32"
-    ),
-    "with_weight(gru, torch.zeros(1, 4))": r"weight_hh is torch.float32 \[1, 4\] on cpu; .*, 4\]",
-    "lstm(x, (h,))": "RuntimeError: lstm expects two hidden states",
-    "lstm(x, ())": "RuntimeError: lstm expects two hidden states",
-    "lstm(x, (h, h, h))": "RuntimeError: lstm expects two hidden states",
-    "lstm(x, h)": "RuntimeError: lstm expects two hidden states",
-    # of sequences
-    "gru(packed(2, 2, rows=3))": "3 steps; 4, as batch_sizes say; pack them",
-    "gru(packed(2, -1))": r"batch_sizes \[2, -1\]; numbers from 1 on that never rise",
-    "gru(packed(2000, -1990))": r"batch_sizes \[.*numbers from 1 on that never rise",
-    "gru(packed(1, 2))": r"batch_sizes \[.*numbers from 1 on that never rise",
-    "gru(packed(0))": r"batch_sizes \[.*numbers from 1 on that never rise",
-    "gru(packed())": r"batch_sizes \[.*numbers from 1 on that never rise",
-    "cell(packed(2, 2, unsorted_indices=torch.tensor([0])))": (
-        r"unsorted_indices of shape \[1\]; one for each sequence"
-    ),
-    "lstm(packed(2, 2, unsorted_indices=torch.tensor([1, 2])))": "PyTorch's",
-    # of cells
-    "vt.Recurrent(torch.nn.LSTMCell(3, 4), 3)": "a LSTMCell, whose .*; take a cell of vrt.nn",
-    "vt.Recurrent(Leaky(), 3)": "whose states are not known",
-    "cell(x, h[0])": r"1 states; those of h, c",
-    "cell(x[:, 0])": r"x of shape \[5, 3\]",
-    "cell(x, None, torch.zeros(5, 2))": r"bool of shape \[5, 2\]",
-    "cell(x, (torch.zeros(3, 4),) * 2)": r"h of shape \[3, 4\]; \[2, 4\]",
-    "cell(packed(2, 1))": "4 steps; 3, as batch_sizes say",
-    # of a module
-    "vt.Module(Node())": "a Node; a network; write Module",
-    "cpu(Named())": "a part of F called 'type'",
-    "module([TREES])": "a list; a GraphBatch",
-    "module(TREES, outputs=['hh'])": "'hh'; it pushes h, loss",
-    "module(TREES, y=torch.zeros(3))": "'y'; it pulls word, x",
-    "vt.BatchTensors(torch.tensor([10**9]), x, x).graphs": "of another process",
-    "module.bfloat16()": r"bfloat16.*float32 or float64",
-    "repeated_after_a_step(module)": "parameters have changed since that forward pass",
-    "partly_converted(module)": r"torch.float32 .*; torch.float64 .*; convert the module",
-    "module.requires_grad_(True)(TREES)": r"fixed wants a gradient; .*; leave its",
-    "module.requires_grad_(True).loss(TREES)": r"fixed wants a gradient; .*; leave its",
-    # of a loss
-    "module.loss(TREES, reduction='mean')": (
-        "reduction='mean'; one of mean_graphs, mean_vertices, sum; name one"
-    ),
-    "module.loss(TREES, y=torch.zeros(3))": "'y'; it pulls word, x",
-    "module.loss([TREES])": "a list; a GraphBatch",
-    "cpu(NoLoss()).loss(TREES)": "NoLoss pushes x; a push named 'loss'",
-    "whole(lambda b: module.loss(b))(tensors)": (
-        r"RuntimeError: .*leave fullgraph out, or write module"
-    ),
-    # as PyTorch's layer has it
-    "gru(torch.zeros(5, 2, 7))": "PyTorch's",
-    "gru(torch.zeros(1, 5, 2, 3))": "PyTorch's",
-    "gru(torch.zeros(5, 3, 3), h)": "PyTorch's",
-    "gru(x, h[0])": "PyTorch's",
-    "gru(torch.zeros(5, 3), h)": "PyTorch's",
-    "gru(x.double())": "PyTorch's",
-    "gru(torch.zeros(0, 2, 3))": "PyTorch's",
-    "lstm(torch.zeros(5, 3, 3), (h, h))": "PyTorch's",
-    "lstm(x, (h[0], h[0]))": "PyTorch's",
-    "lstm(torch.zeros(5, 3), (h, h))": "PyTorch's",
-}
+MISTAKES = table(__file__, "MISTAKES")
 
 
 @pytest.mark.filterwarnings("ignore")  # what PyTorch says of captures themselves

@@ -32,13 +32,11 @@ from tests.train.cli_runs import (
     write_trees,
 )
 from vertexrt.cli.train import KEPT
-from vertexrt.data import Loader, load
 from vertexrt.engine.executor import Executor
 from vertexrt.engine.variant import CompileOptions
 from vertexrt.errors import DeviceError
 from vertexrt.ir.program import Program
 from vertexrt.kernels.cuda import compile_for_gpu
-from vertexrt.models.language_model import LSTMLanguageModel
 
 CUDA = "--device cuda --epochs 2 --optimizer adam --dropout 0.2 --dtype float64 --threads 1"
 SAID = r"calls: (\d+) kernels, (?:(\d+) products by warp groups, )?(\d+)(?: products)? of cuBLAS,"
@@ -195,39 +193,15 @@ def test_a_run_on_a_gpu_writes_a_timeline(cli: Cli, monkeypatch: pytest.MonkeyPa
     assert {"path.0", "weights", "update"} <= {e["name"] for e in slices}
 
 
-# State that is carried over pieces of text: the same numbers as of one long chain.
+# State that is carried over pieces of text.
 
 CARRIED_TEXT = "the cat sees a dog\na dog sees the cat\nno cat sees me\n"
-STREAMS = 2
 
 
 def write(folder: Path) -> Path:
     for split in ("train", "valid", "test"):
         (folder / f"{split}.txt").write_text(CARRIED_TEXT * 2)
     return folder
-
-
-def losses(net: vrt.Network, folder: Path, pieces: int) -> list[float]:
-    """Return the loss of each word, in the order of the streams."""
-    form = {"pieces": pieces, "streams": STREAMS, "layers": 2}
-    graphs = load(folder, format="text", **form).splits["dev"]  # type: ignore[arg-type]
-    carried = vrt.CarriedState(net)
-    found: list[list[float]] = [[] for _ in range(STREAMS)]
-    for batch in Loader(graphs, STREAMS, shuffle=False, prepare=carried.put):
-        pushed = net(batch, outputs=("loss", "h", "c"))
-        carried.keep(batch, pushed)
-        words = batch.of_type("next")
-        for word, loss in zip(words, pushed["loss"][words], strict=True):
-            found[batch.graph_of[word]].append(float(loss))
-    return [loss for stream in found for loss in stream]
-
-
-def test_pieces_are_one_chain(tmp_path: Path) -> None:
-    model = LSTMLanguageModel(12, 3, 4, layers=2, carried=True)
-    net = vrt.compile(model, device="reference", dtype="float64", seed=1)
-    whole, cut = (losses(net, write(tmp_path), pieces) for pieces in (1000, 4))
-    assert len(whole) == len(cut) == 34
-    np.testing.assert_allclose(cut, whole, rtol=0, atol=1e-12)
 
 
 LM = "train lstm-lm --data . --hidden 4 --embed 4 --layers 2 --epochs 2 --batch-size 2"

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -210,48 +211,47 @@ def test_a_model_of_a_user_goes_with_its_file(cli: Cli) -> None:
     assert not Path("again").exists()
 
 
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-9])
+def known(path: Path, change: Callable[[Any], Any]) -> None:
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
 
 
-def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-
-
-def without_checksum(path: Path) -> None:
-    safetensors.numpy.save_file(safetensors.numpy.load_file(path), path)
-
-
-def of_other_words(path: Path) -> None:
-    known = json.loads(path.read_text())
-    known["word"][-1] += "s"
-    path.write_text(json.dumps(known))
-
-
-def of_another_library(path: Path) -> None:
-    path.write_text(json.dumps({"model_type": "bert", "hidden_size": 768}))
-
-
-def of_another_format(path: Path) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": "vertexrt-train-0"}))
+CUT: Callable[[Path], Any] = lambda path: path.write_bytes(path.read_bytes()[:-9])  # noqa: E731
 
 
 @pytest.mark.parametrize(
     ("name", "damage", "told"),
     [
         ("model.safetensors", Path.unlink, "No such file"),
-        ("model.safetensors", cut, "is damaged or truncated"),
-        ("model.safetensors", flip, "its checksum is another"),
-        ("model.safetensors", without_checksum, "holds tensors that vertexrt did not write"),
+        ("model.safetensors", CUT, "is damaged or truncated"),
+        (
+            "model.safetensors",
+            lambda path: path.write_bytes(path.read_bytes()[:-1] + b"?"),
+            "its checksum is another",
+        ),
+        (
+            "model.safetensors",
+            lambda path: safetensors.numpy.save_file(safetensors.numpy.load_file(path), path),
+            "holds tensors that vertexrt did not write",
+        ),
         ("config.json", Path.unlink, "No such file"),
-        ("config.json", cut, "it is not JSON"),
-        ("config.json", of_another_library, "it does not say that the model is of vertexrt"),
-        ("config.json", of_another_format, "format is 'vertexrt-train-0'"),
+        ("config.json", CUT, "it is not JSON"),
+        (
+            "config.json",
+            lambda path: known(path, lambda _: {"model_type": "bert"}),
+            "it does not say that the model is of vertexrt",
+        ),
+        (
+            "config.json",
+            lambda path: known(path, lambda old: {**old, "format": "vertexrt-train-0"}),
+            "format is 'vertexrt-train-0'",
+        ),
         ("vocabularies.json", Path.unlink, "No such file"),
-        ("vocabularies.json", cut, "it is not JSON"),
-        ("vocabularies.json", of_other_words, "the vocabularies are not those of data.words"),
+        ("vocabularies.json", CUT, "it is not JSON"),
+        (
+            "vocabularies.json",
+            lambda path: known(path, lambda old: {"word": ["x", *old["word"][1:]]}),
+            "the vocabularies are not those of data.words",
+        ),
     ],
 )
 def test_damage_is_named(

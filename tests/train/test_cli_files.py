@@ -38,9 +38,11 @@ ROWS = [f"r{k},{'good' if k % 3 else 'bad'} film,{k % 3 > 0}" for k in range(30)
 TABLE = "\n".join(["id,text,liked", *ROWS])
 PENN = "( (S (NP (DT the) (NN film))\n (VP (VBZ works))) )\n(S (NN it) (VP (VBZ is)))\n"
 CONLL = "# one\nAnn\tNNP\tB-PER\nsees\tVBZ\tO\n\nRome\tNNP\tB-LOC\n\n"
-# Words after `train`, a file and its text, that of a new one, and how its first prediction begins.
+# Graphs of each split, words after `train`, a file and its text, that of a new one, and how its
+# first prediction begins.
 FILES = {
     "dependency trees": (
+        [16, 2, 2],
         "child-sum-tree-lstm --label upos",
         "en.conllu",
         CONLLU * 20,
@@ -49,6 +51,7 @@ FILES = {
         '"classes": ["ADJ", "NOUN", "VERB"], "prediction": ["',
     ),
     "a table": (
+        [24, 3, 3],
         "child-sum-tree-lstm --label liked",
         "my.csv",
         TABLE,
@@ -57,6 +60,7 @@ FILES = {
         '"classes": ["False", "True"], "prediction": ["',
     ),
     "brackets in one file": (
+        [16, 4],
         "child-sum-tree-lstm --dev 0.2 --test 0",
         "wsj.mrg",
         PENN * 10,
@@ -64,6 +68,7 @@ FILES = {
         '{"word": ["the", "film", null, "works", null, null], "roots": [5], "classes": ["DT",',
     ),
     "graphs of networkx": (
+        [10, 1, 1],
         "dag-lstm --label mark",
         "my.json",
         json.dumps([node_link(number) for number in range(12)]),
@@ -72,6 +77,7 @@ FILES = {
     ),
     # A word a line, the tag in the last column; new text has words alone.
     "words in columns for a tagger": (
+        [8, 2],
         'bilstm-tagger --dev 0.2 --test 0 --separator tab --comment "# "',
         "my.conll",
         CONLL * 5,
@@ -79,20 +85,13 @@ FILES = {
         '{"word": {"word": ["Ann", "saw"]}, ',
     ),
     "words in columns for a chain": (
+        [8, 1, 1],
         "nary-tree-lstm --separator | --label 1",
         "my.bio",
         "Ann|B-PER|x\nsees|O|y\n\n" * 10,
         "Ann|B-PER|x\nsees|O|y\n",
         '{"word": ["Ann", "sees"], "roots": [1], "classes": ["B-PER", "O"], "prediction": ["',
     ),
-}
-SPLITS = {  # graphs of each
-    "dependency trees": [16, 2, 2],
-    "a table": [24, 3, 3],
-    "brackets in one file": [16, 4],
-    "graphs of networkx": [10, 1, 1],
-    "words in columns for a tagger": [8, 2],
-    "words in columns for a chain": [8, 1, 1],
 }
 
 
@@ -111,13 +110,13 @@ def predicted(run: Path, data: Path, *more: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", FILES)
 def test_from_a_file_to_predictions(name: str, tmp_path: Path) -> None:
-    words, file, content, text, expected = FILES[name]
+    splits, words, file, content, text, expected = FILES[name]
     data, new, run = tmp_path / file, tmp_path / f"new{Path(file).suffix}", tmp_path / "run"
     data.write_text(content)
     new.write_text(text)
     given = ["--data", str(data), *SMALL, "--out", str(run)]
     assert main(["train", *shlex.split(words), *given]) == 0
-    assert sizes(run) == SPLITS[name]
+    assert sizes(run) == splits
     first = predicted(run, new)[0]
     assert json.dumps(first).startswith(expected)
     if "tag" in first:  # of a tagger, by vertex type
@@ -226,30 +225,6 @@ def test_runs_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert [line.split()[0] for line in shown[-2:]] == [str(runs / "a"), str(runs / "b")]
     assert shown[1] == "roots"
     assert shown[2].split() == ["class", "labelled", "precision", "recall", "f1"]
-
-
-ON_TABLE = "train child-sum-tree-lstm --data my.csv --device reference --label"
-REFUSED = {  # a command -> its exit code, and what is said
-    f"{ON_TABLE} like": (1, "no pull 'like'; the data have liked, text; name one of these as"),
-    f"{ON_TABLE} liked --word txt": (1, "no pull 'txt'; the data have liked, text; name one of"),
-    "runs none": (2, "there is no folder "),
-    "train tree-lstm --metric perplexity": (2, "[--metric] got perplexity; the task"),
-    "train lstm-lm --class-weights 1,2": (2, "got --class-weights, which lstm-lm does"),
-    "train tree-lstm --class-weights 1;2": (2, "[--class-weights] got '1;2'; expected"),
-}
-
-
-@pytest.mark.parametrize("words", REFUSED)
-def test_what_is_refused(
-    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """There is no folder of it afterwards."""
-    monkeypatch.chdir(tmp_path)
-    Path("my.csv").write_text(TABLE)
-    code, text = REFUSED[words]
-    assert main(words.split()) == code
-    assert text in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["my.csv"]
 
 
 def test_a_confusion_is_drawn_and_a_run_goes_on_at_another_rate(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.messages import table
 from tests.train.cli_runs import ROOT, Cli, Parts, train
 from vertexrt.cli import run_folder
 from vertexrt.errors import CheckpointError, UsageError
@@ -110,59 +111,7 @@ for _ in range(500):
     DEEP = [DEEP]
 
 # A field of a checkpoint's meta and the JSON in its place, and what is said.
-FIELDS = {
-    'format = "vertexrt-train-1"': "an earlier vertexrt wrote it, with other options and sums",
-    'options.task = "tagging"': "its options: [tree-lstm] got --task tagging; its task is class",
-    'options.reading = {"pieces": 3}': "[tree-lstm] got --pieces, which tree-lstm does not have",
-    'options.reading = {"piece": 3}': "options.reading is a dict of 1; expected {}, which belongs",
-    'options.reading = {"binary": 1}': "binary is 1; expected options by their long names",
-    'state.measure = "perplexity"': "state.measure is 'perplexity'; expected one of loss, root_",
-    'state.totals.sums = {"labelled": 1}': "the field 'state.totals.sums.labelled' is not known",
-    "options = []": "options is a list of 0; expected an object with named fields",
-    "options.shape.hidden = 1000000000.0": "[--hidden] got '1000000000.0'; expected a whole number",
-    "options.shape.hidden = 1000000000": "expected a whole number, 65536 at most",
-    "options.shape.hidden = true": "hidden is True; expected options by their long names",
-    'options.shape.hidden = "6"': "a dict of 3; expected {'embed': 5, 'hidden': 6",
-    "options.shape.depth = [3]": "depth is [3]; expected true, false, a finite number or a text",
-    r'options.shape.depth = "a\u0000b"': (
-        "depth is 'a\\x00b'; expected true, false, a finite number or"
-    ),
-    "options.shape.depth = 3": "the field 'options.shape.depth' is not known",
-    "options.shape = {}": "options.shape is a dict of 0; expected {'embed': 128",
-    'options.model = "tree-lst"': "no model is called 'tree-lst'; one of tree-lstm, ",
-    'options.optimizer = "adamm"': "[--optimizer] got 'adamm'; expected one of sgd, ",
-    'options.optimizer = "sgd"': "the optimizer is not the one that the options name",
-    "options.lr = 0.5": "the optimizer is not the one that the options name",
-    'options.lr = "0.5"': "options.lr is '0.5'; expected a number",
-    "options.shape.dropout = 1": "expected a number, 0 or more and less than 1",
-    "options.momentum = 0.5": "[adagrad] got --momentum, which adagrad does not have; it",
-    "options.threads = 10000000": (
-        "[--threads] got '10000000'; expected a whole number, 1024 at most"
-    ),
-    "options.seed = 7": "random.seed is 0; expected a whole number from 7 to 7",
-    r'options.data = "a\u0000b"': "options.data is 'a\\x00b'; expected a text without NUL",
-    "options.seed = false": "seed is False; expected options by their long names",
-    "options.epochs = null": "options.epochs is None; expected 6, which belongs to the other",
-    'options.batch_size = "8"': "options.batch_size is '8'; expected 8, which belongs to the",
-    'options.colour = "red"': "the field 'options.colour' is not known",
-    "state.epoch = -1": "state.epoch is -1; expected a whole number from 0",
-    "state.epoch = 4": "state.stale is 0; expected a whole number from 1 to 1",
-    "state.best = null": "state.best is None; expected the dev value of epoch 3",
-    "state.batch = 1": "1 minibatches of 0 graphs are done",
-    'state.totals.loss = "inf"': "state.totals.loss is 'inf'; expected a number",
-    "random.step = 2.5": "random.step is 2.5; expected a whole number",
-    "random.step = 1000000000000000000000000000000": (
-        "random.step is 1000000000000000000000000000000; expected"
-    ),
-    "data.splits.train = [24]": "data.splits.train is a list of 1; expected a list of 2",
-    "data.splits.train = [24, -1]": "data.splits.train.1 is -1; expected a whole number from 0",
-    'data.words = "abc"': "the vocabularies are not those of data.words",
-    'vocabularies.word = ["<unk>", 3]': "vocabularies.word is 3; expected texts",
-    'vocabularies.word = ["<unk>", "a"]': "the vocabularies are not those of data.words",
-    'vocabularies.word = ["a", "a"]': "a vocabulary is no list of different words",
-    "reals = [3]": "reals is 3; expected texts",
-    'vocabularies = ["a"]': "vocabularies is a list of 1; expected an object with named fields",
-}
+FIELDS = table(__file__, "FIELDS")
 
 
 @pytest.mark.parametrize(("field", "told"), FIELDS.items())

@@ -14,8 +14,8 @@ import vertexrt as vrt
 from examples import tree_decoder
 from vertexrt.cli.main import main
 from vertexrt.data.files import Text
-from vertexrt.data.readers import sentences, translation
-from vertexrt.models import GRULanguageModel, LSTMLanguageModel, Seq2Seq
+from vertexrt.data.readers import sentences
+from vertexrt.models import GRULanguageModel, LSTMLanguageModel
 
 SIZES = {"embed": 8, "hidden": 8}
 
@@ -45,29 +45,6 @@ def test_a_language_model_goes_on(model: Any) -> None:
         logits = whole(again, outputs=["logits"])["logits"]
         wanted = logits[again.of_type("next")].argmax(axis=1)[-len(one.words) - 1 : -1]
         assert list(one.words) == wanted.tolist()
-
-
-def test_a_translation_goes_on_until_it_ends() -> None:
-    pairs = ["a b c\tX Y", "b\tZ", "c a\tY X Y"]
-    read, known, _ = translation(Text("pairs", "\n".join(pairs)))
-    whole, steps = nets(Seq2Seq, len(known["word"]), len(known["said"]))
-    end = known["said"].index("<eos>")
-    (greedy, beams) = (
-        Seq2Seq.generate(steps, read, end=end, max_length=7, num_beams=n) for n in (1, 3)
-    )
-    for pair, (one,), several in zip(pairs, greedy, beams, strict=True):
-        for each in (one, *several):
-            said = [known["said"].words[word] for word in each.words if word != end]
-            text = f"{pair.partition(chr(9))[0]}\t{' '.join(said) or 'X'}"
-            again, _, _ = translation(Text("pairs", text), known)
-            logits = whole(again, outputs=["logits"])["logits"].astype(np.float64)
-            logits = logits[again.of_type("decoder")][: len(each.words)]
-            scores = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
-            score = scores[np.arange(len(each.words)), each.words].mean()
-            assert np.isclose(each.score, score, atol=1e-4)
-            if each is one:
-                assert list(one.words) == logits.argmax(axis=1).tolist()
-        assert several[0].missing <= one.missing
 
 
 def test_words_are_reversed_by_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

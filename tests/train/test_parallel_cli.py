@@ -202,17 +202,6 @@ def test_a_run_of_mpiexec_goes_on_after_one_process_was_killed(trees: Path, tmp_
     require_same_run(one, run)
 
 
-@mpi
-@pytest.mark.parametrize("size", [2, 4])
-def test_mpiexec_gives_the_bits_of_one_process(trees: Path, tmp_path: Path, size: int) -> None:
-    one, run = alone(trees, tmp_path / "one", "--epochs", "1"), tmp_path / "several"
-    job = start(str(MPIEXEC), "-n", str(size), *COMMAND, *words(trees, run, "--epochs", "1"))
-    said, wrong = job.communicate(timeout=WAIT)
-    assert job.returncode == 0, wrong
-    assert f"{size} processes, each minibatch in 4 shares" in said
-    require_same_run(one, run)
-
-
 @torch
 def test_the_benchmark_compares_groups() -> None:
     """`python -m benchmarks.parallel` runs on a CPU: bits, then ratios of groups in turns."""
