@@ -97,7 +97,11 @@ def test_the_choice_on_a_cpu_is_close_to_the_best_that_was_measured(threads: int
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_the_choice_is_close_to_the_best_that_was_measured(cell: str) -> None:
     """At GRNN's nine sizes on an H200."""
-    ratios = over_best(measured("h200"), cell, lambda form: h200(Stack(form)))
+    jobs = measured("h200")
+    for job in jobs:  # groups of 16 were no clusters when 20 sequences were measured
+        if job["job"].endswith("batch 20"):
+            job["seconds"].pop("persistent, 1 x 16 processors", None)
+    ratios = over_best(jobs, cell, lambda form: h200(Stack(form)))
     assert len(ratios) == 9
     assert max(ratios) <= 1.03
 
