@@ -15,13 +15,12 @@ from tests.devices import shim
 from tests.functions import FUNCTIONS, E, H
 from tests.launches import launch_of
 from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate, train
-from tests.shim_device import ShimDevice
+from tests.shim_device import ShimDevice, few_places
 from tests.strategies import CLASSES, WORDS, with_pulls
 from vertexrt import nn
 from vertexrt.api.network import Network
 from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch
-from vertexrt.kernels.cuda import cell_text
 from vertexrt.kernels.cuda.cell_script import LEVEL
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
@@ -252,15 +251,13 @@ def test_threads_run_in_any_order(name: str, shuffle: int) -> None:
     agree(name, net(name, 2, "float32", shuffle), with_pulls([COMB] * 3), "float32")
 
 
-def test_rows_for_which_there_is_no_place_are_taken_from_memory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_rows_for_which_there_is_no_place_are_taken_from_memory() -> None:
     few = 30
-    monkeypatch.setattr(cell_text, "MOST_PLACES", few)
     here = net.__wrapped__("tree-lstm", 2, "float64")
     leaves: list[list[int]] = [[] for _ in range(64)]
     inner = [[2 * k, 2 * k + 1] for k in range(63)]  # 32 of them are ready at once
-    agree("tree-lstm", here, with_pulls([leaves + inner]), "float64")
+    with few_places(few):
+        agree("tree-lstm", here, with_pulls([leaves + inner]), "float64")
     (most,) = {int(x.cells.sides[:, 2:4].max()) for x in executables(here) if x.writer.cells}
     assert most == few
 
