@@ -6,8 +6,7 @@ import ctypes
 import itertools
 import math
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +18,7 @@ from tests.shim.build import build
 from tests.shim_link import ThreadLink
 from tests.shim_streams import ASKED, LAST, Queues
 from vertexrt.errors import DeviceError, message
-from vertexrt.kernels.cuda import cell_text, compile_for_gpu
+from vertexrt.kernels.cuda import compile_for_gpu
 from vertexrt.kernels.cuda.compile import ALL_FIT, Spilled
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
 from vertexrt.kernels.cuda.device import (
@@ -322,14 +321,6 @@ def put_in_place(
         compile_for_gpu,
         lambda traced, asked: compile_on(make(**options), traced, asked),
     )
-
-
-@contextmanager
-def few_places(most: int) -> Iterator[None]:
-    """Let cells that are compiled meanwhile have so many places at most."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cell_text, "MOST_PLACES", most)
-        yield
 
 
 def bytes_at(address: int, size: int) -> Array:

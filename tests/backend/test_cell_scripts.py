@@ -12,11 +12,11 @@ import pytest
 from tests.functions import FUNCTIONS
 from tests.launches import Launch, launch_of
 from tests.paper_device import on_paper
-from tests.shim_device import few_places
 from tests.strategies import joined, with_pulls
 from vertexrt.api.network import Network
 from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.kernels.cuda import cell_text
 from vertexrt.kernels.cuda.cell_script import LEAVE, LEVEL, MEET, TAKE
 from vertexrt.kernels.cuda.verify_cells import Level, decode_cells
 from vertexrt.kernels.cuda.verify_launch import verify_launch
@@ -46,9 +46,15 @@ def instructions(launch: Launch) -> Counter[int]:
     return found
 
 
+def few_places(patch: pytest.MonkeyPatch, most: int) -> None:
+    """Let cells that are compiled from now on have so many places at most."""
+    patch.setattr(cell_text, "MOST_PLACES", most)
+
+
 def scripts(name: str, places: int, batch: GraphBatch) -> Launch:
     """Write the scripts of a step, which the verifier follows; with so many places at most."""
-    with few_places(places):
+    with pytest.MonkeyPatch.context() as patch:
+        few_places(patch, places)
         launch = launch_of(net(name, places), batch)
     assert launch.paths.fits
     assert launch.executable.writer.cells

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.backend.test_cell_scripts import few_places
 from tests.backend.test_models import CASES as OF_MODELS
 from tests.declared import Declared
 from tests.devices import shim
 from tests.functions import FUNCTIONS, E, H
 from tests.launches import launch_of
 from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate, train
-from tests.shim_device import ShimDevice, few_places
+from tests.shim_device import ShimDevice
 from tests.strategies import CLASSES, WORDS, with_pulls
 from vertexrt import nn
 from vertexrt.api.network import Network
@@ -251,13 +252,15 @@ def test_threads_run_in_any_order(name: str, shuffle: int) -> None:
     agree(name, net(name, 2, "float32", shuffle), with_pulls([COMB] * 3), "float32")
 
 
-def test_rows_for_which_there_is_no_place_are_taken_from_memory() -> None:
+def test_rows_for_which_there_is_no_place_are_taken_from_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     few = 30
+    few_places(monkeypatch, few)
     here = net.__wrapped__("tree-lstm", 2, "float64")
     leaves: list[list[int]] = [[] for _ in range(64)]
     inner = [[2 * k, 2 * k + 1] for k in range(63)]  # 32 of them are ready at once
-    with few_places(few):
-        agree("tree-lstm", here, with_pulls([leaves + inner]), "float64")
+    agree("tree-lstm", here, with_pulls([leaves + inner]), "float64")
     (most,) = {int(x.cells.sides[:, 2:4].max()) for x in executables(here) if x.writer.cells}
     assert most == few
 

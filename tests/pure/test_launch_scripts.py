@@ -56,7 +56,7 @@ def batch_of(name: str, graphs: int) -> GraphBatch:
 HEADER = """\
 struct alignas(16) Instruction {
     int op, program, rows, first, listed, edges, first_edge, wait, temporary, start, across, \
- down, before, counter;
+down, before, counter;
 };
 constexpr int INSTRUCTION_WORDS = sizeof(Instruction) / sizeof(int);
 enum { END, FORWARD, BACKWARD, SQUARES, FINISH, CHECK, UPDATE, FIRST_OP };  // `op`
