@@ -255,8 +255,9 @@ struct CellMachine : CellReads<Side_> {
         if constexpr (Stage::MULTIPLIES) {
             __syncthreads();
         } else if constexpr (FIRST) {
-            // What a thread reads of its unit after one row it has written itself.
-            if (!(Rows::ONE && after_one)) __syncthreads();
+            // What a thread reads of its unit after one row it has written itself; but what others
+            // have copied, where the level has no other barrier, it has not.
+            if ((LAST && VECTORS == 0) || !(Rows::ONE && after_one)) __syncthreads();
         }
         // By the last threads, which have no units of few rows.
         if constexpr (Stage::FETCHES && Stage::MULTIPLIES)

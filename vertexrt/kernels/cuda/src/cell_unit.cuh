@@ -102,9 +102,7 @@ struct Unit {
         tensor[(long long)rows.row(i) * width + start + U::first(m.channel.rank) + k] = x;
     }
     // Numbers are known to all, and stored by the thread of the first unit.
-    __device__ __forceinline__ bool first_unit() const {
-        return U::first(m.channel.rank) + k == 0;
-    }
+    __device__ __forceinline__ bool first_unit() const { return U::first(m.channel.rank) + k == 0; }
     __device__ __forceinline__ void store_number(int word, real x) const {
         if (first_unit()) reinterpret_cast<real*>(m.words[word])[rows.row(i)] = x;
     }
