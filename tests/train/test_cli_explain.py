@@ -68,7 +68,7 @@ def test_every_model_is_explained(model: str) -> None:
 
 
 def of_groups(net: vrt.Network, name: str = "tree-lstm") -> str:
-    return net.explain_batch(batch_of(name, 1)).partition("Script of all processors")[0]
+    return net.explain_batch(batch_of(name, 1)).partition("Script of all processors")[0].rstrip()
 
 
 # What is printed, as `explained.txt` has it: `python -m tests.train.test_cli_explain` writes it.
