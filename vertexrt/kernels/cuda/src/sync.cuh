@@ -19,6 +19,7 @@ struct Token {
     template <class Look>
     __device__ __forceinline__ void wait(Look look, unsigned value) {
         // Most waits are short: no clock is read for them.
+#pragma unroll 1
         for (int k = 0; k < SHORT_WAIT; ++k)
             if ((int)(look() - value) >= 0) return;
         if (alive) alive = wait_until(o, look, value, GROUP_WAIT, instruction);
