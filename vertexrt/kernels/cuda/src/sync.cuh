@@ -119,26 +119,37 @@ struct Channel<PROCESSORS, GRID> {
         for (int k = 0; k < EACH; ++k) put_flagged(to + k, parts[k], flag);
     }
     // Receive elements 0 to `elements`, an even number: element k belongs at to(k), beside k + 1
-    // where k is even.
+    // where k is even. A thread looks for AT_ONCE pairs of words at a time.
     template <class To>
     __device__ __forceinline__ void receive(int elements, To to) {
+        constexpr int AT_ONCE = 2, FURTHER = 2 * PROCESSOR;
         const unsigned flag = ++barriers.flag;
         const FlaggedWord* const from = words + (flag & 1) * room;
+        const int count = elements * EACH;
 #pragma unroll 1
-        for (int at = 2 * this_thread(); at < elements * EACH; at += 2 * PROCESSOR) {
-            TwoFlagged found;
+        for (int at = 2 * this_thread(); at < count; at += FURTHER * AT_ONCE) {
+            TwoFlagged found[AT_ONCE] = {};
             token.wait(
                 [&]() {
-                    found = get_flagged(from + at);
-                    const bool both = (unsigned)(found.of[0] >> 32) == flag &&
-                                      (unsigned)(found.of[1] >> 32) == flag;
-                    return both ? flag : flag - 1;
+                    bool all = true;
+#pragma unroll
+                    for (int k = 0; k < AT_ONCE; ++k)
+                        if (at + k * FURTHER < count && !found[k].both(flag))
+                            found[k] = get_flagged(from + at + k * FURTHER);
+#pragma unroll
+                    for (int k = 0; k < AT_ONCE; ++k)
+                        all = all && (at + k * FURTHER >= count || found[k].both(flag));
+                    return all ? flag : flag - 1;
                 },
                 flag);
             if (!token.alive) return;
-            float* const there = reinterpret_cast<float*>(to(at / EACH));
-            there[0] = element_of(found.of[0]);
-            there[1] = element_of(found.of[1]);
+#pragma unroll
+            for (int k = 0; k < AT_ONCE; ++k) {
+                if (at + k * FURTHER >= count) break;
+                float* const there = reinterpret_cast<float*>(to((at + k * FURTHER) / EACH));
+                there[0] = element_of(found[k].of[0]);
+                there[1] = element_of(found[k].of[1]);
+            }
         }
     }
     __device__ __forceinline__ void barrier() { meet_in_memory<PROCESSORS>(token, barriers); }
