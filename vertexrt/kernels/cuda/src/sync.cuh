@@ -9,8 +9,13 @@ constexpr Scope scope_of(int processors) {
 }
 
 // A wait of one thread that ends when something has come, or gives up for good: a thread that has
-// given up waits for nothing more, and sends nothing.
-constexpr int SHORT_WAIT = 16;  // looks
+// given up waits for nothing more, and sends nothing. Most waits are short, and a clock is slow to
+// read: none is for so many looks.
+#ifdef __CUDACC_RTC__
+constexpr int SHORT_WAIT = 256;
+#else
+constexpr int SHORT_WAIT = 16;
+#endif
 struct Token {
     const Orders& o;
     int instruction;
@@ -18,9 +23,8 @@ struct Token {
 
     template <class Look>
     __device__ __forceinline__ void wait(Look look, unsigned value) {
-        // Most waits are short: no clock is read for them.
 #pragma unroll 1
-        for (int k = 0; k < SHORT_WAIT; ++k)
+        for (int k = 0; alive && k < SHORT_WAIT; ++k)
             if ((int)(look() - value) >= 0) return;
         if (alive) alive = wait_until(o, look, value, GROUP_WAIT, instruction);
     }
