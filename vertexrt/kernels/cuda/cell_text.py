@@ -240,6 +240,7 @@ class CellText:
 
     def _stage(self, s: int, stage: CellStage, fetches: bool) -> Iterator[str]:
         yield f"struct stage_{s} {{"
+        yield f"  using Stage = stage_{s};"
         yield f"  static constexpr bool FETCHES = {str(fetches).lower()};"
         multiplies = bool(stage.products or stage.folds)
         yield f"  static constexpr bool MULTIPLIES = {str(multiplies).lower()};"
@@ -343,17 +344,17 @@ class CellText:
     def _give(self, stage: CellStage, x: Give, value: str) -> str:
         match x.what:
             case "send_edge":
-                return f"e.staged_edge(c, {x.number}) = {value};"
+                return f"e.template send_edge<Stage>(c, {x.number}, {value});"
             case "store_edge":
                 word = self.words[f"tensor_{x.number}"]
                 if x.width == 1:
                     return f"e.store_edge_number({word}, c, {value});"
                 return f"e.store_edge({word}, {x.width}, {x.start}, c, {value});"
             case "send":
-                return f"e.m.staged_unit(e.i, {x.number}, e.k) = {value};"
+                return f"e.template send<Stage>({x.number}, {value});"
             case "hand":
                 at = stage.to_buffers + x.number - stage.first_state
-                return f"e.m.staged_unit(e.i, {at}, e.k) = {value};"
+                return f"e.template send<Stage>({at}, {value});"
             case "keep":
                 return f"e.keep({x.number}, {value});"
             case "carry":
