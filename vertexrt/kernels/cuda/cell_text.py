@@ -296,7 +296,7 @@ class CellText:
         return [
             *lines,
             *_OperandText(self.side).lines(product.operands),
-            f"}}, m.partial + {product.at});",
+            f"}}, m.partial + {product.at}, m.channel.thread);",
         ]
 
     def _fold(self, fold: CellFold) -> list[str]:

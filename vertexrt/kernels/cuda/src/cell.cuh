@@ -252,6 +252,7 @@ struct CellMachine : CellReads<Side_> {
         // stage; what has come when this level is over is what the next one reads.
         constexpr int ON_THEIR_WAY = Cell::FETCHES_LAST ? CELL_AHEAD - 2 : CELL_AHEAD - 1;
         if constexpr (LAST && VECTORS == 0) wait_for_copies<ON_THEIR_WAY>();
+        channel.thread = this_thread();
         if constexpr (Stage::MULTIPLIES) {
             __syncthreads();
         } else if constexpr (FIRST) {
@@ -263,7 +264,7 @@ struct CellMachine : CellReads<Side_> {
         if constexpr (Stage::FETCHES && Stage::MULTIPLIES)
             fetch((buffer + CELL_AHEAD) % CELL_BUFFERS);
 #pragma unroll 1
-        for (int at_unit = this_thread(); at_unit < count * OWN; at_unit += PROCESSOR) {
+        for (int at_unit = channel.thread; at_unit < count * OWN; at_unit += PROCESSOR) {
             const int i = Rows::ONE ? 0 : at_unit / OWN, k = Rows::ONE ? at_unit : at_unit % OWN;
             if (k < U::count(channel.rank))
                 Stage::elements(Unit<CellMachine, Rows>{*this, rows, i, k});
@@ -280,6 +281,7 @@ struct CellMachine : CellReads<Side_> {
             if constexpr (!Stage::MULTIPLIES) fetch(into);
             fetch_more(into);
         }
+        channel.thread = this_thread();
         if constexpr (LAST && VECTORS == 0 && Side::MULTIPLIES_FIRST) __syncthreads();
         if constexpr (VECTORS > 0) meet<Stage>(rows, count, edge_count, sent_rows);
     }
@@ -358,7 +360,7 @@ struct CellMachine : CellReads<Side_> {
             }
         } else {
 #pragma unroll 1
-            for (int q = this_thread(); q < count * VECTORS * OWN; q += PROCESSOR) {
+            for (int q = channel.thread; q < count * VECTORS * OWN; q += PROCESSOR) {
                 const int i = q / (VECTORS * OWN), v = q / OWN % VECTORS, k = q % OWN;
                 if (goes(i, v))
                     channel.send(at_vector(i, v) * ON_CHIP + channel.rank * OWN + k, from(i, v)[k]);

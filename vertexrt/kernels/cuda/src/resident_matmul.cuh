@@ -27,9 +27,10 @@ constexpr int MOST_AT_ONCE = 8;  // blocks of a row's columns that a lane loads 
 
 // Sums over this warp's part of the depth for N rows: part[row][own row], of MOST rows.
 template <int N, int MOST, int READ, int ROWS, int DEEP, class Share, class X>
-__device__ __forceinline__ void multiply_by_lanes(const Share& share, int first, X x, real* part) {
+__device__ __forceinline__ void multiply_by_lanes(const Share& share, int first, X x, real* part,
+                                                  int thread) {
     using L = Layout<ROWS, DEEP>;
-    const int thread = this_thread(), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
+    const int warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
     const int column = L::first_column(warp, L::part_of(g)) + t * 4;
     constexpr int EACH = L::HALVES, SUMS = EACH * N, PADDED = (SUMS + 3) / 4 * 4;
     constexpr int B = L::BLOCKS, SOME = B < MOST_AT_ONCE ? B : MOST_AT_ONCE;
@@ -74,8 +75,8 @@ constexpr int FEWEST_FOR_TENSOR_CORES = 5;  // rows
 // Compute partial sums of the next rows, up to TILE_ROWS of them, in an area with room for MOST;
 // return how many rows.
 template <int MOST, int READ, int ROWS, int DEEP, class Share, class X>
-__device__ __forceinline__ int make_partial_sums(Share& share, int first, int left, X x,
-                                                 real* part) {
+__device__ __forceinline__ int make_partial_sums(Share& share, int first, int left, X x, real* part,
+                                                 int thread) {
     using L = Layout<ROWS, DEEP>;
     if (left <= 0) return 0;
 #ifdef VRT_TENSOR_CORES
@@ -90,20 +91,22 @@ __device__ __forceinline__ int make_partial_sums(Share& share, int first, int le
     int r = 0;
 #pragma unroll 1
     for (; r + 1 < n; r += 2)
-        multiply_by_lanes<2, MOST, READ, ROWS, DEEP>(share, first + r, x, part + r * L::PADDED);
+        multiply_by_lanes<2, MOST, READ, ROWS, DEEP>(share, first + r, x, part + r * L::PADDED,
+                                                     thread);
     if (r < n)
-        multiply_by_lanes<1, MOST, READ, ROWS, DEEP>(share, first + r, x, part + r * L::PADDED);
+        multiply_by_lanes<1, MOST, READ, ROWS, DEEP>(share, first + r, x, part + r * L::PADDED,
+                                                     thread);
     return n;
 }
 
 // Compute partial sums of all `count` rows, at most MOST, which `total_of_parts` adds up.
 template <int MOST, int READ, int ROWS, int DEEP, class Share, class X>
 __device__ __forceinline__ void make_all_partial_sums(Share& share, int first, int count, X x,
-                                                      real* part) {
+                                                      real* part, int thread = this_thread()) {
 #pragma unroll 1
     for (int made = 0; made < count;) {
-        made += make_partial_sums<MOST, READ, ROWS, DEEP>(share, first + made, count - made, x,
-                                                          part + made * Layout<ROWS, DEEP>::PADDED);
+        made += make_partial_sums<MOST, READ, ROWS, DEEP>(
+            share, first + made, count - made, x, part + made * Layout<ROWS, DEEP>::PADDED, thread);
     }
 }
 template <int W, int MOST, int ROWS, int DEEP>

@@ -42,6 +42,8 @@ __device__ __forceinline__ void meet_in_memory(Token& token, GroupBarrier& barri
 //     channel.send(own, x)     x, which belongs at `own` in this member's shared memory
 //     channel.meet(elements)   wait until so many reals have come from all members together
 //     channel.barrier()        wait for all writes of all members to memory
+//     channel.thread           this thread: read anew in front of waits, since that takes as long
+//                              as a load, and not kept in a register else
 //
 // Every member sends in every meeting, so whoever has met knows that all others have read what came
 // with the meeting before. `own` of the next meeting must be another place.
@@ -52,6 +54,7 @@ struct Channel;
 template <int PROCESSORS>
 struct Channel<PROCESSORS, ALONE> {
     static constexpr int rank = 0;
+    int thread = this_thread();
     Token token;
     __device__ __forceinline__ Channel(const Orders& o, GroupBarrier&, int, int instruction)
         : token{o, instruction} {}
@@ -63,6 +66,7 @@ struct Channel<PROCESSORS, ALONE> {
 template <int PROCESSORS>
 struct Channel<PROCESSORS, CLUSTER> {
     static constexpr int SHARE = PROCESSOR / PROCESSORS;  // threads that send to a member
+    int thread = this_thread();
     Token token;
     GroupBarrier& barriers;
     int rank;
@@ -73,10 +77,9 @@ struct Channel<PROCESSORS, CLUSTER> {
         : token{o, instruction},
           barriers(barriers),
           rank(this_processor() % PROCESSORS),
-          way(way_to<PROCESSORS>(this_thread() / SHARE < PROCESSORS ? this_thread() / SHARE : 0)) {}
+          way(way_to<PROCESSORS>(thread / SHARE < PROCESSORS ? thread / SHARE : 0)) {}
     // Which of the threads that send to its member this one is; SHARE and more for one without.
     __device__ __forceinline__ int turn() const {
-        const int thread = this_thread();
         return thread < SHARE * PROCESSORS ? thread % SHARE : SHARE;
     }
     template <int W>
@@ -86,7 +89,7 @@ struct Channel<PROCESSORS, CLUSTER> {
     __device__ __forceinline__ void meet(int elements) {
         const unsigned turn = ++barriers.turn;
 #ifdef __CUDACC_RTC__
-        if (this_thread() == 0 && token.alive) expect(turn, elements * (unsigned)sizeof(real));
+        if (thread == 0 && token.alive) expect(turn, elements * (unsigned)sizeof(real));
         const unsigned long long bytes = 0;
 #else
         const unsigned long long bytes = barriers.bytes[turn & 1] += elements * sizeof(real);
@@ -101,6 +104,7 @@ struct Channel<PROCESSORS, CLUSTER> {
 template <int PROCESSORS>
 struct Channel<PROCESSORS, GRID> {
     static constexpr int EACH = sizeof(real) / sizeof(float);  // words of an element
+    int thread = this_thread();
     Token token;
     GroupBarrier& barriers;
     FlaggedWord* words;
@@ -131,7 +135,7 @@ struct Channel<PROCESSORS, GRID> {
         const FlaggedWord* const from = words + (flag & 1) * room;
         const int count = elements * EACH;
 #pragma unroll 1
-        for (int at = 2 * this_thread(); at < count; at += FURTHER * AT_ONCE) {
+        for (int at = 2 * thread; at < count; at += FURTHER * AT_ONCE) {
             TwoFlagged found[AT_ONCE] = {};
             token.wait(
                 [&]() {
