@@ -13,7 +13,7 @@ struct CellReads {
     ScriptWord* script;
     CellOperand* operands;
     real *reads, *edge_reads, *full_reads;
-    int buffer = 0;                                  // of the level that runs
+    unsigned buffer = 0;                             // of the level that runs
     int ahead = 0, ahead_left = 0, ahead_count = 0;  // what is fetched next
     int ahead_rows = 0, ahead_children = 0, ahead_above = 0;
 
