@@ -70,6 +70,7 @@ OF_CELLS = {"tanh": "cell_tanh", "sigmoid": "cell_sigmoid"}  # cell_functions.cu
 CELLS = replace(CUDA, functions={**CUDA.functions, **OF_CELLS})
 TO_MEMORY = ("store", "leave")
 QUARTET = 4  # elements of an operand that a lane reads at once
+MOST_TOGETHER = 2  # operands of a product, where products of one row take their steps together
 
 
 def cell_places(side: CellSide, weights: SideWeights, room: int, itemsize: int) -> tuple[int, int]:
@@ -240,6 +241,7 @@ class CellText:
 
     def _stage(self, s: int, stage: CellStage, fetches: bool) -> Iterator[str]:
         yield f"struct stage_{s} {{"
+        yield f"  using Stage = stage_{s};"
         yield f"  static constexpr bool FETCHES = {str(fetches).lower()};"
         multiplies = bool(stage.products or stage.folds)
         yield f"  static constexpr bool MULTIPLIES = {str(multiplies).lower()};"
@@ -255,8 +257,7 @@ class CellText:
             yield from (f"    {line}" for line in self._fold(fold))
         if stage.folds and stage.products:
             yield "    __syncthreads();"
-        for product in stage.products:
-            yield from (f"    {line}" for line in self._product(product))
+        yield from (f"    {line}" for line in self._products(stage.products))
         yield "  }"
         yield "  template <class E>"
         yield f"  static {INLINE} void elements(const E& e) {{"
@@ -283,20 +284,33 @@ class CellText:
     def _shape(self, product: CellProduct) -> str:
         return f"{product.held.rows(self.side.processors)}, {product.held.deep}"
 
-    def _product(self, product: CellProduct) -> list[str]:
-        times, rows = len(product.operands), "edges" if product.edges else "count"
-        shape = f"{product.most}, {QUARTET}, {self._shape(product)}"
-        held = f"m.held.{self.held[product.held]}"
-        lines = [f"make_all_partial_sums<{shape}>({held}, 0, {rows} * {times}, [&](int at) {{"]
-        if times > 1:
-            lines.append(f"  const int i = at / {times}, of = at % {times};")
-        else:
-            lines.append("  const int i = at;")
-        return [
-            *lines,
-            *_OperandText(self.side).lines(product.operands),
-            f"}}, m.partial + {product.at});",
-        ]
+    def _products(self, products: Sequence[CellProduct]) -> Iterator[str]:
+        """Print products, one after the other; of one row, several take each step together."""
+        for n, product in enumerate(products):
+            times = len(product.operands)
+            of = f" / {times}, of = at % {times}" if times > 1 else ""
+            yield f"const auto row_{n} = [&](int at) {{"
+            yield f"  const int i = at{of};"
+            yield from _OperandText(self.side).lines(product.operands)
+            yield "};"
+        together = all(not x.edges and len(x.operands) <= MOST_TOGETHER for x in products)
+        if together and len(products) > 1:
+            yield "if constexpr (Rows::ONE) {"
+            for n, x in enumerate(products):
+                held = f"m.held.{self.held[x.held]}"
+                yield f"  LaneSums<{len(x.operands)}, {QUARTET}, {self._shape(x)}> sums_{n};"
+                yield f"  sums_{n}.multiply({held}, 0, row_{n}, m.channel.thread);"
+            yield from (f"  sums_{n}.add_up();" for n, _ in enumerate(products))
+            for n, x in enumerate(products):
+                to = f"m.partial + {x.at}, m.channel.thread"
+                yield f"  sums_{n}.template put<{x.most}>({to});"
+            yield "  return;"
+            yield "}"
+        for n, x in enumerate(products):
+            rows = f"{'edges' if x.edges else 'count'} * {len(x.operands)}"
+            yield f"make_all_partial_sums<{x.most}, {QUARTET}, {self._shape(x)}>("
+            yield f"  m.held.{self.held[x.held]}, 0, {rows}, row_{n}, m.partial + {x.at},"
+            yield "  m.channel.thread);"
 
     def _fold(self, fold: CellFold) -> list[str]:
         """Print how a number is made of all elements of a vector."""
@@ -343,17 +357,17 @@ class CellText:
     def _give(self, stage: CellStage, x: Give, value: str) -> str:
         match x.what:
             case "send_edge":
-                return f"e.staged_edge(c, {x.number}) = {value};"
+                return f"e.template send_edge<Stage>(c, {x.number}, {value});"
             case "store_edge":
                 word = self.words[f"tensor_{x.number}"]
                 if x.width == 1:
                     return f"e.store_edge_number({word}, c, {value});"
                 return f"e.store_edge({word}, {x.width}, {x.start}, c, {value});"
             case "send":
-                return f"e.m.staged_unit(e.i, {x.number}, e.k) = {value};"
+                return f"e.template send<Stage>({x.number}, {value});"
             case "hand":
                 at = stage.to_buffers + x.number - stage.first_state
-                return f"e.m.staged_unit(e.i, {at}, e.k) = {value};"
+                return f"e.template send<Stage>({at}, {value});"
             case "keep":
                 return f"e.keep({x.number}, {value});"
             case "carry":

@@ -9,7 +9,7 @@ THREADS = 256  # of a processor
 WARPS = THREADS // 32
 TILE_ROWS = 8  # that products take at a time
 MOST_BLOCKS = 2  # of columns of an operand that a lane holds, where fewer warps share the depth
-MOST_BLOCKS_ALONE = 4  # where no warps share it
+MOST_BLOCKS_OF_FEW = 4  # where no warps share it, or a warp has two slabs
 MOST_FOLDS = 8  # parts of the depth below each other, where a processor owns few rows
 
 
@@ -42,8 +42,8 @@ class Layout:
         wide = WARPS if parts >= WARPS else 1 << (parts.bit_length() - 1)
         while wide > 1:
             narrow = wide // 2
-            most = MOST_BLOCKS if narrow > 1 else MOST_BLOCKS_ALONE
-            if self._blocks(narrow) > most:
+            few = narrow == 1 or self._slabs(narrow) == 2
+            if self._blocks(narrow) > (MOST_BLOCKS_OF_FEW if few else MOST_BLOCKS):
                 break
             if self._slabs(narrow) * self._blocks(narrow) > self._slabs(wide) * self._blocks(wide):
                 break

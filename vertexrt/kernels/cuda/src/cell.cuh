@@ -252,6 +252,7 @@ struct CellMachine : CellReads<Side_> {
         // stage; what has come when this level is over is what the next one reads.
         constexpr int ON_THEIR_WAY = Cell::FETCHES_LAST ? CELL_AHEAD - 2 : CELL_AHEAD - 1;
         if constexpr (LAST && VECTORS == 0) wait_for_copies<ON_THEIR_WAY>();
+        channel.thread = this_thread();
         if constexpr (Stage::MULTIPLIES) {
             __syncthreads();
         } else if constexpr (FIRST) {
@@ -263,21 +264,24 @@ struct CellMachine : CellReads<Side_> {
         if constexpr (Stage::FETCHES && Stage::MULTIPLIES)
             fetch((buffer + CELL_AHEAD) % CELL_BUFFERS);
 #pragma unroll 1
-        for (int at_unit = this_thread(); at_unit < count * OWN; at_unit += PROCESSOR) {
+        for (int at_unit = channel.thread; at_unit < count * OWN; at_unit += PROCESSOR) {
             const int i = Rows::ONE ? 0 : at_unit / OWN, k = Rows::ONE ? at_unit : at_unit % OWN;
             if (k < U::count(channel.rank))
                 Stage::elements(Unit<CellMachine, Rows>{*this, rows, i, k});
         }
         if constexpr (VECTORS > 0) {
             if constexpr (LAST) wait_for_copies<ON_THEIR_WAY>();
-            __syncthreads();
-            hand_on<Stage>(rows, count, edge_count, sent_rows);
+            if constexpr (SCOPE != ALONE) {
+                __syncthreads();
+                hand_on<Stage>(rows, count, edge_count, sent_rows);
+            }
         }
         if constexpr (Stage::FETCHES) {
             const int into = (buffer + CELL_AHEAD) % CELL_BUFFERS;
             if constexpr (!Stage::MULTIPLIES) fetch(into);
             fetch_more(into);
         }
+        channel.thread = this_thread();
         if constexpr (LAST && VECTORS == 0 && Side::MULTIPLIES_FIRST) __syncthreads();
         if constexpr (VECTORS > 0) meet<Stage>(rows, count, edge_count, sent_rows);
     }
@@ -289,9 +293,24 @@ struct CellMachine : CellReads<Side_> {
         return states + rows.place(i) * Side::STATE +
                (Stage::FIRST_STATE + v - Stage::TO_BUFFERS) * ON_CHIP;
     }
-    // The own units of a vector of a row, which are sent after a barrier.
-    __device__ __forceinline__ real& staged_unit(int i, int v, int k) const {
-        return staged[(i * Side::STAGED + v) * OWN + k];
+    // Own units of a vector of a row, or of an edge, wait for a barrier to be sent; but alone, a
+    // member writes them where they belong.
+    template <class Stage, class Rows>
+    __device__ __forceinline__ void stage_unit(const Rows& rows, int i, int v, int k,
+                                               real x) const {
+        if constexpr (SCOPE != ALONE) {
+            staged[(i * Side::STAGED + v) * OWN + k] = x;
+        } else if (v < Stage::TO_BUFFERS || rows.place(i) > 0) {
+            place_of<Stage>(rows, i, v)[k] = x;
+        }
+    }
+    template <class Stage>
+    __device__ __forceinline__ void stage_unit_of_edge(int edge, int v, int k, real x) const {
+        if constexpr (SCOPE != ALONE) {
+            staged_edges[(edge * Side::STAGED_EDGES + v) * OWN + k] = x;
+        } else {
+            const_cast<real*>(edge_sent(edge, Stage::FIRST_EDGE + v))[k] = x;
+        }
     }
     template <class Stage>
     static __device__ __forceinline__ int elements_of(int count, int edge_count, int sent_rows) {
@@ -306,7 +325,7 @@ struct CellMachine : CellReads<Side_> {
         if constexpr (VECTORS > 0)
             send_vectors<VECTORS, Rows::ONE>(
                 count, [&](int i, int v) { return v < BUFFERS || i < sent_rows; },
-                [&](int i, int v) { return &staged_unit(i, v, 0); },
+                [&](int i, int v) { return staged + (i * Side::STAGED + v) * OWN; },
                 [&](int i, int v) { return place_of<Stage>(rows, i, v); },
                 [&](int i, int v) {
                     return v < BUFFERS ? i * BUFFERS + v
@@ -341,14 +360,10 @@ struct CellMachine : CellReads<Side_> {
             }
         } else {
 #pragma unroll 1
-            for (int q = this_thread(); q < count * VECTORS * OWN; q += PROCESSOR) {
+            for (int q = channel.thread; q < count * VECTORS * OWN; q += PROCESSOR) {
                 const int i = q / (VECTORS * OWN), v = q / OWN % VECTORS, k = q % OWN;
-                if (!goes(i, v)) continue;
-                if constexpr (SCOPE == ALONE) {
-                    to(i, v)[k] = from(i, v)[k];
-                } else {
+                if (goes(i, v))
                     channel.send(at_vector(i, v) * ON_CHIP + channel.rank * OWN + k, from(i, v)[k]);
-                }
             }
         }
     }

@@ -13,7 +13,7 @@ struct CellReads {
     ScriptWord* script;
     CellOperand* operands;
     real *reads, *edge_reads, *full_reads;
-    int buffer = 0;                                  // of the level that runs
+    unsigned buffer = 0;                             // of the level that runs
     int ahead = 0, ahead_left = 0, ahead_count = 0;  // what is fetched next
     int ahead_rows = 0, ahead_children = 0, ahead_above = 0;
 
@@ -63,7 +63,7 @@ struct CellReads {
         const ScriptWord* const rows = script + ahead + 2;
         const Pair* const lists = reinterpret_cast<const Pair*>(rows + ahead_count);
 #pragma unroll 1
-        for (int p = PROCESSOR - 1 - this_thread(); p < ahead_count * PIECES; p += PROCESSOR) {
+        for (int p = PROCESSOR - 1 - channel.thread; p < ahead_count * PIECES; p += PROCESSOR) {
             const int i = p / PIECES, n = p % PIECES / EACH, k = p % EACH * TOGETHER;
             const CellOperand x = operands[(script[ahead].x >> 8) * OPERANDS + n];
             if (x.from == nullptr || k >= U::count(channel.rank)) continue;
@@ -101,7 +101,7 @@ struct CellReads {
         constexpr int TOGETHER = U::TOGETHER, EACH = ON_CHIP / TOGETHER, FULL = Side::FULL_READS;
         const Pair* const lists = reinterpret_cast<const Pair*>(rows + count);
 #pragma unroll 1
-        for (int p = this_thread(); p < count * FULL * EACH; p += PROCESSOR) {
+        for (int p = channel.thread; p < count * FULL * EACH; p += PROCESSOR) {
             const int i = p / (FULL * EACH), n = p / EACH % FULL, c = p % EACH * TOGETHER;
             const CellOperand x = operands[cell * OPERANDS + OPERANDS - FULL + n];
             const int unit = U::element(c);
@@ -119,7 +119,7 @@ struct CellReads {
         constexpr int READS = Side::EDGE_READS, PIECES = READS * EACH;
         const Pair* const lists = reinterpret_cast<const Pair*>(rows + count);
 #pragma unroll 1
-        for (int p = PROCESSOR - 1 - this_thread(); p < edge_count * PIECES; p += PROCESSOR) {
+        for (int p = PROCESSOR - 1 - channel.thread; p < edge_count * PIECES; p += PROCESSOR) {
             const int e = p / PIECES, n = p % PIECES / EACH, k = p % EACH * TOGETHER;
             const CellOperand x = operands[cell * OPERANDS + Side::READS + n];
             if (x.from == nullptr || k >= U::count(channel.rank)) continue;

@@ -51,9 +51,14 @@ struct Unit {
         for (int c = 0; c < children(); ++c) found += present(c);
         return real(found > 0 ? found : 1);
     }
-    __device__ __forceinline__ real& staged_edge(int c, int n) const {
-        const int edge = rows.first_child(i) + c;
-        return m.staged_edges[(edge * S::STAGED_EDGES + n) * U::OWN + k];
+    // To be sent: vector v of the stage, of the row or of an edge.
+    template <class Stage>
+    __device__ __forceinline__ void send(int v, real x) const {
+        m.template stage_unit<Stage>(rows, i, v, k, x);
+    }
+    template <class Stage>
+    __device__ __forceinline__ void send_edge(int c, int v, real x) const {
+        m.template stage_unit_of_edge<Stage>(rows.first_child(i) + c, v, k, x);
     }
     __device__ __forceinline__ real parameter(int n) const {
         return m.parameters[n * U::ON_CHIP + m.channel.rank * U::OWN + k];

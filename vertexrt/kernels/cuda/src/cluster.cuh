@@ -52,23 +52,36 @@ __device__ __forceinline__ void expect(unsigned turn, unsigned bytes) {
                  "r"(bytes)
                  : "memory");
 }
-// How often a barrier, one of two used in turn, has completed: `turn`, or one less.
+// How often a barrier, one of two used in turn, has completed: `turn`, or one less. Who goes on to
+// read memory acquires it of the cluster, which empties the first-level cache. What was sent is in
+// shared memory, which has no cache.
+template <bool OF_MEMORY>
 __device__ __forceinline__ unsigned completed(const unsigned long long* barriers, unsigned turn) {
+    const unsigned at = shared_address(&barriers[turn & 1]), parity = (turn - 1) / 2 & 1;
     unsigned over;
-    asm volatile(
-        "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;"
-        " selp.u32 %0, 1, 0, p; }"
-        : "=r"(over)
-        : "r"(shared_address(&barriers[turn & 1])), "r"((turn - 1) / 2 & 1)
-        : "memory");
+    if (OF_MEMORY) {
+        asm volatile(
+            "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;"
+            " selp.u32 %0, 1, 0, p; }"
+            : "=r"(over)
+            : "r"(at), "r"(parity)
+            : "memory");
+    } else {
+        asm volatile(
+            "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2;"
+            " selp.u32 %0, 1, 0, p; }"
+            : "=r"(over)
+            : "r"(at), "r"(parity)
+            : "memory");
+    }
     return turn - 1 + over;
 }
 template <int PROCESSORS>
 __device__ __forceinline__ unsigned members_arrived(unsigned turn) {
-    return completed(shared_state().all, turn);
+    return completed<true>(shared_state().all, turn);
 }
 __device__ __forceinline__ unsigned receipts(unsigned turn, unsigned long long) {
-    return completed(shared_state().ring, turn);
+    return completed<false>(shared_state().ring, turn);
 }
 // Offset from an address in own shared memory to the same place in that of a member.
 template <int PROCESSORS>

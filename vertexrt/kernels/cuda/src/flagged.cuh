@@ -9,6 +9,9 @@
 
 struct alignas(16) TwoFlagged {
     FlaggedWord of[2];
+    __device__ __forceinline__ bool both(unsigned flag) const {
+        return (unsigned)(of[0] >> 32) == flag && (unsigned)(of[1] >> 32) == flag;
+    }
 };
 
 #ifdef __CUDACC_RTC__

@@ -25,48 +25,64 @@ constexpr int TILE_ROWS = 8;  // the fewest of a product for which there is room
 
 constexpr int MOST_AT_ONCE = 8;  // blocks of a row's columns that a lane loads before it uses them
 
-// Sums over this warp's part of the depth for N rows: part[row][own row], of MOST rows.
-template <int N, int MOST, int READ, int ROWS, int DEEP, class Share, class X>
-__device__ __forceinline__ void multiply_by_lanes(const Share& share, int first, X x, real* part) {
+// Sums over this warp's part of the depth for N rows, in three steps, so that several products of a
+// level may take each step together: what one of them stores would hold up the loads of the next.
+template <int N, int READ, int ROWS, int DEEP>
+struct LaneSums {
     using L = Layout<ROWS, DEEP>;
-    const int thread = this_thread(), warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
-    const int column = L::first_column(warp, L::part_of(g)) + t * 4;
-    constexpr int EACH = L::HALVES, SUMS = EACH * N, PADDED = (SUMS + 3) / 4 * 4;
-    constexpr int B = L::BLOCKS, SOME = B < MOST_AT_ONCE ? B : MOST_AT_ONCE;
-    real sum[PADDED];
+    static constexpr int EACH = L::HALVES, SUMS = EACH * N, PADDED = (SUMS + 3) / 4 * 4;
+    real sum[PADDED] = {};
+
+    template <class Share, class X>
+    __device__ __forceinline__ void multiply(const Share& share, int first, X x, int thread) {
+        const int g = thread % 32 / 4, t = thread % 4;
+        const int column = L::first_column(thread / 32, L::part_of(g)) + t * 4;
+        constexpr int B = L::BLOCKS, SOME = B < MOST_AT_ONCE ? B : MOST_AT_ONCE;
 #pragma unroll
-    for (int k = 0; k < PADDED; ++k) sum[k] = 0;
+        for (int at = 0; at < B; at += SOME) {
+            Vec<4> v[N][SOME];
 #pragma unroll
-    for (int at = 0; at < B; at += SOME) {
-        Vec<4> v[N][SOME];
+            for (int r = 0; r < N; ++r) {
+                const auto row = x(first + r);
 #pragma unroll
-        for (int r = 0; r < N; ++r) {
-            const auto row = x(first + r);
+                for (int b = 0; b < SOME; ++b)
+                    if (at + b < B) v[r][b] = part_of_row<L, READ>(row, column + (at + b) * 16);
+            }
 #pragma unroll
             for (int b = 0; b < SOME; ++b)
-                if (at + b < B) v[r][b] = part_of_row<L, READ>(row, column + (at + b) * 16);
+#pragma unroll
+                for (int c = 0; c < 4; ++c)
+#pragma unroll
+                    for (int k = 0; k < SUMS; ++k) {
+                        if (at + b >= B) break;
+                        const int q = L::quartet(k % EACH / 2, k % EACH % 2, at + b);
+                        sum[k] += share.at(q, c) * v[k / EACH][b].v[c];
+                    }
         }
-#pragma unroll
-        for (int b = 0; b < SOME; ++b)
-#pragma unroll
-            for (int c = 0; c < 4; ++c)
-#pragma unroll
-                for (int k = 0; k < SUMS; ++k) {
-                    if (at + b >= B) break;
-                    const int q = L::quartet(k % EACH / 2, k % EACH % 2, at + b);
-                    sum[k] += share.at(q, c) * v[k / EACH][b].v[c];
-                }
     }
-    share_sums(sum);
+    __device__ __forceinline__ void add_up() { share_sums(sum); }
+    // Store them: part[row][own row], of MOST rows.
+    template <int MOST>
+    __device__ __forceinline__ void put(real* part, int thread) const {
+        const int warp = thread / 32, g = thread % 32 / 4, t = thread % 4;
 #pragma unroll
-    for (int k = 0; k < PADDED / 4; ++k) {
-        const int index = t * (PADDED / 4) + k, row = N == 1 ? 0 : index / EACH;
-        const int own = N == 1 ? index : index % EACH;  // a division costs more than it looks
-        const int q = L::own(warp, own / 2, own % 2, g);
-        const real total = L::over_parts(sum[k]);
-        if (index < SUMS && L::part_of(g) == 0)
-            part[(warp % L::WIDE * MOST + row) * L::PADDED + q] = total;
+        for (int k = 0; k < PADDED / 4; ++k) {
+            const int index = t * (PADDED / 4) + k, row = N == 1 ? 0 : index / EACH;
+            const int own = N == 1 ? index : index % EACH;  // a division costs more than it looks
+            const int q = L::own(warp, own / 2, own % 2, g);
+            const real total = L::over_parts(sum[k]);
+            if (index < SUMS && L::part_of(g) == 0)
+                part[(warp % L::WIDE * MOST + row) * L::PADDED + q] = total;
+        }
     }
+};
+template <int N, int MOST, int READ, int ROWS, int DEEP, class Share, class X>
+__device__ __forceinline__ void multiply_by_lanes(const Share& share, int first, X x, real* part,
+                                                  int thread) {
+    LaneSums<N, READ, ROWS, DEEP> sums;
+    sums.multiply(share, first, x, thread);
+    sums.add_up();
+    sums.template put<MOST>(part, thread);
 }
 
 constexpr int FEWEST_FOR_TENSOR_CORES = 5;  // rows
@@ -74,8 +90,8 @@ constexpr int FEWEST_FOR_TENSOR_CORES = 5;  // rows
 // Compute partial sums of the next rows, up to TILE_ROWS of them, in an area with room for MOST;
 // return how many rows.
 template <int MOST, int READ, int ROWS, int DEEP, class Share, class X>
-__device__ __forceinline__ int make_partial_sums(Share& share, int first, int left, X x,
-                                                 real* part) {
+__device__ __forceinline__ int make_partial_sums(Share& share, int first, int left, X x, real* part,
+                                                 int thread) {
     using L = Layout<ROWS, DEEP>;
     if (left <= 0) return 0;
 #ifdef VRT_TENSOR_CORES
@@ -90,20 +106,22 @@ __device__ __forceinline__ int make_partial_sums(Share& share, int first, int le
     int r = 0;
 #pragma unroll 1
     for (; r + 1 < n; r += 2)
-        multiply_by_lanes<2, MOST, READ, ROWS, DEEP>(share, first + r, x, part + r * L::PADDED);
+        multiply_by_lanes<2, MOST, READ, ROWS, DEEP>(share, first + r, x, part + r * L::PADDED,
+                                                     thread);
     if (r < n)
-        multiply_by_lanes<1, MOST, READ, ROWS, DEEP>(share, first + r, x, part + r * L::PADDED);
+        multiply_by_lanes<1, MOST, READ, ROWS, DEEP>(share, first + r, x, part + r * L::PADDED,
+                                                     thread);
     return n;
 }
 
 // Compute partial sums of all `count` rows, at most MOST, which `total_of_parts` adds up.
 template <int MOST, int READ, int ROWS, int DEEP, class Share, class X>
 __device__ __forceinline__ void make_all_partial_sums(Share& share, int first, int count, X x,
-                                                      real* part) {
+                                                      real* part, int thread = this_thread()) {
 #pragma unroll 1
     for (int made = 0; made < count;) {
-        made += make_partial_sums<MOST, READ, ROWS, DEEP>(share, first + made, count - made, x,
-                                                          part + made * Layout<ROWS, DEEP>::PADDED);
+        made += make_partial_sums<MOST, READ, ROWS, DEEP>(
+            share, first + made, count - made, x, part + made * Layout<ROWS, DEEP>::PADDED, thread);
     }
 }
 template <int W, int MOST, int ROWS, int DEEP>

@@ -12,13 +12,14 @@
 //
 // The fewer warps share the depth, the fewer partial sums there are; but none may be left without
 // rows, and a lane holds the columns of a few blocks of an operand: of more where no warps share
-// the depth then, so that there is one partial sum.
+// the depth then, so that there is one partial sum, or where a warp then has two slabs. With one
+// slab loads of operands take more than partial sums do.
 //
 // Where a processor owns 4 rows or fewer, a fragment would be empty for the most part. So the depth
 // is folded: FOLD parts of it, each of SPAN columns, lie below each other, and a part has EACH of
 // the 16 rows. Sums of the parts are added up between lanes. Folds leave work for all warps. Two
 // parts would take no less than half a slab does.
-constexpr int MOST_BLOCKS = 2, MOST_BLOCKS_ALONE = 4, MOST_FOLDS = 8;
+constexpr int MOST_BLOCKS = 2, MOST_BLOCKS_OF_FEW = 4, MOST_FOLDS = 8;
 constexpr int fold_of(int rows, int deep, int fold) {
     return 2 * fold <= MOST_FOLDS && rows * 2 * fold <= 16 && deep >= 2 * fold * 16 * WARPS_EACH
                ? fold_of(rows, deep, 2 * fold)
@@ -29,8 +30,12 @@ constexpr int blocks_of(int deep, int wide) { return ((deep + 15) / 16 + wide - 
 constexpr int slabs_of(int rows, int wide) {
     return ((rows + 15) / 16 * wide + WARPS_EACH - 1) / WARPS_EACH;
 }
+constexpr int most_blocks(int slabs, int wide) {
+    return wide == 1 || slabs == 2 ? MOST_BLOCKS_OF_FEW : MOST_BLOCKS;
+}
 constexpr int narrowed(int rows, int deep, int wide) {
-    return wide > 1 && blocks_of(deep, wide / 2) <= (wide > 2 ? MOST_BLOCKS : MOST_BLOCKS_ALONE) &&
+    return wide > 1 &&
+                   blocks_of(deep, wide / 2) <= most_blocks(slabs_of(rows, wide / 2), wide / 2) &&
                    slabs_of(rows, wide / 2) * blocks_of(deep, wide / 2) <=
                        slabs_of(rows, wide) * blocks_of(deep, wide)
                ? narrowed(rows, deep, wide / 2)

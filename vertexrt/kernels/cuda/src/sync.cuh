@@ -9,8 +9,13 @@ constexpr Scope scope_of(int processors) {
 }
 
 // A wait of one thread that ends when something has come, or gives up for good: a thread that has
-// given up waits for nothing more, and sends nothing.
-constexpr int SHORT_WAIT = 16;  // looks
+// given up waits for nothing more, and sends nothing. Most waits are short, and a clock is slow to
+// read: none is for so many looks.
+#ifdef __CUDACC_RTC__
+constexpr int SHORT_WAIT = 256;
+#else
+constexpr int SHORT_WAIT = 16;
+#endif
 struct Token {
     const Orders& o;
     int instruction;
@@ -18,8 +23,8 @@ struct Token {
 
     template <class Look>
     __device__ __forceinline__ void wait(Look look, unsigned value) {
-        // Most waits are short: no clock is read for them.
-        for (int k = 0; k < SHORT_WAIT; ++k)
+#pragma unroll 1
+        for (int k = 0; alive && k < SHORT_WAIT; ++k)
             if ((int)(look() - value) >= 0) return;
         if (alive) alive = wait_until(o, look, value, GROUP_WAIT, instruction);
     }
@@ -37,6 +42,8 @@ __device__ __forceinline__ void meet_in_memory(Token& token, GroupBarrier& barri
 //     channel.send(own, x)     x, which belongs at `own` in this member's shared memory
 //     channel.meet(elements)   wait until so many reals have come from all members together
 //     channel.barrier()        wait for all writes of all members to memory
+//     channel.thread           this thread: read anew in front of waits, since that takes as long
+//                              as a load, and not kept in a register else
 //
 // Every member sends in every meeting, so whoever has met knows that all others have read what came
 // with the meeting before. `own` of the next meeting must be another place.
@@ -47,6 +54,7 @@ struct Channel;
 template <int PROCESSORS>
 struct Channel<PROCESSORS, ALONE> {
     static constexpr int rank = 0;
+    int thread = this_thread();
     Token token;
     __device__ __forceinline__ Channel(const Orders& o, GroupBarrier&, int, int instruction)
         : token{o, instruction} {}
@@ -58,6 +66,7 @@ struct Channel<PROCESSORS, ALONE> {
 template <int PROCESSORS>
 struct Channel<PROCESSORS, CLUSTER> {
     static constexpr int SHARE = PROCESSOR / PROCESSORS;  // threads that send to a member
+    int thread = this_thread();
     Token token;
     GroupBarrier& barriers;
     int rank;
@@ -68,10 +77,9 @@ struct Channel<PROCESSORS, CLUSTER> {
         : token{o, instruction},
           barriers(barriers),
           rank(this_processor() % PROCESSORS),
-          way(way_to<PROCESSORS>(this_thread() / SHARE < PROCESSORS ? this_thread() / SHARE : 0)) {}
+          way(way_to<PROCESSORS>(thread / SHARE < PROCESSORS ? thread / SHARE : 0)) {}
     // Which of the threads that send to its member this one is; SHARE and more for one without.
     __device__ __forceinline__ int turn() const {
-        const int thread = this_thread();
         return thread < SHARE * PROCESSORS ? thread % SHARE : SHARE;
     }
     template <int W>
@@ -81,7 +89,7 @@ struct Channel<PROCESSORS, CLUSTER> {
     __device__ __forceinline__ void meet(int elements) {
         const unsigned turn = ++barriers.turn;
 #ifdef __CUDACC_RTC__
-        if (this_thread() == 0 && token.alive) expect(turn, elements * (unsigned)sizeof(real));
+        if (thread == 0 && token.alive) expect(turn, elements * (unsigned)sizeof(real));
         const unsigned long long bytes = 0;
 #else
         const unsigned long long bytes = barriers.bytes[turn & 1] += elements * sizeof(real);
@@ -96,6 +104,7 @@ struct Channel<PROCESSORS, CLUSTER> {
 template <int PROCESSORS>
 struct Channel<PROCESSORS, GRID> {
     static constexpr int EACH = sizeof(real) / sizeof(float);  // words of an element
+    int thread = this_thread();
     Token token;
     GroupBarrier& barriers;
     FlaggedWord* words;
@@ -118,26 +127,37 @@ struct Channel<PROCESSORS, GRID> {
         for (int k = 0; k < EACH; ++k) put_flagged(to + k, parts[k], flag);
     }
     // Receive elements 0 to `elements`, an even number: element k belongs at to(k), beside k + 1
-    // where k is even.
+    // where k is even. A thread looks for AT_ONCE pairs of words at a time.
     template <class To>
     __device__ __forceinline__ void receive(int elements, To to) {
+        constexpr int AT_ONCE = 2, FURTHER = 2 * PROCESSOR;
         const unsigned flag = ++barriers.flag;
         const FlaggedWord* const from = words + (flag & 1) * room;
+        const int count = elements * EACH;
 #pragma unroll 1
-        for (int at = 2 * this_thread(); at < elements * EACH; at += 2 * PROCESSOR) {
-            TwoFlagged found;
+        for (int at = 2 * thread; at < count; at += FURTHER * AT_ONCE) {
+            TwoFlagged found[AT_ONCE] = {};
             token.wait(
                 [&]() {
-                    found = get_flagged(from + at);
-                    const bool both = (unsigned)(found.of[0] >> 32) == flag &&
-                                      (unsigned)(found.of[1] >> 32) == flag;
-                    return both ? flag : flag - 1;
+                    bool all = true;
+#pragma unroll
+                    for (int k = 0; k < AT_ONCE; ++k)
+                        if (at + k * FURTHER < count && !found[k].both(flag))
+                            found[k] = get_flagged(from + at + k * FURTHER);
+#pragma unroll
+                    for (int k = 0; k < AT_ONCE; ++k)
+                        all = all && (at + k * FURTHER >= count || found[k].both(flag));
+                    return all ? flag : flag - 1;
                 },
                 flag);
             if (!token.alive) return;
-            float* const there = reinterpret_cast<float*>(to(at / EACH));
-            there[0] = element_of(found.of[0]);
-            there[1] = element_of(found.of[1]);
+#pragma unroll
+            for (int k = 0; k < AT_ONCE; ++k) {
+                if (at + k * FURTHER >= count) break;
+                float* const there = reinterpret_cast<float*>(to((at + k * FURTHER) / EACH));
+                there[0] = element_of(found[k].of[0]);
+                there[1] = element_of(found[k].of[1]);
+            }
         }
     }
     __device__ __forceinline__ void barrier() { meet_in_memory<PROCESSORS>(token, barriers); }
