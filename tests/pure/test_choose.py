@@ -136,6 +136,7 @@ def test_the_shape_of_a_batch_is_rounded_to_three_digits() -> None:
     graphs = [InputGraph.complete_tree(32), InputGraph.chain(100)]
     found = shape_of(GraphBatch.from_graphs(graphs))
     assert found == BatchShape(graphs=2, vertices=160, inner=128, edges=160, levels=96)
+    assert shape_of(GraphBatch.from_graphs([InputGraph.chain(300), *graphs]).take([2, 1])) == found
     assert shape_of(batch(3)) == BatchShape(3, 14, 12, 12, 5, comes_again=True)
 
 
