@@ -1,7 +1,8 @@
 """Cells on a GPU: agreement with the reference of all cases of the stand-in's test, then kernel times.
 
-    PYTHONPATH=. python check.py check|times [-v]
+PYTHONPATH=. python check.py check|times [-v]
 """
+
 from __future__ import annotations
 
 import sys
@@ -35,44 +36,62 @@ def way(processors, dtype: str) -> Way:
     return Way(DEVICE, dtype, engine="persistent", processors=processors)
 
 
-
 def sides(net):
     found = []
     for v in net._executor.model.variants.values():
         ready = v.loaded
         if ready is not None and ready.processors is not None:
-            found.append(len(ready.processors.writer.cells) if hasattr(ready.processors.writer, "cells") else 0)
+            found.append(
+                len(ready.processors.writer.cells)
+                if hasattr(ready.processors.writer, "cells")
+                else 0
+            )
     return found
+
 
 def pool():
     return ProcessPoolExecutor(WORKERS, get_context("spawn"))
 
+
 def check():
     from tests.backend import test_cuda_cells as T
+
     cases = []
     for name in T.MAKES:
-        if name == "curves": continue
+        if name == "curves":
+            continue
         arity = FUNCTIONS[name][1] if name in FUNCTIONS else 1
         for dtype in ("float32", "float64"):
-            for p in ((8, 16) if dtype == "float32" else (16,)):
+            for p in (8, 16) if dtype == "float32" else (16,):
                 cases.append((name, p, dtype))
-    cases += [(n, p, "float32") for n in ("lstm-lm", "tree-lstm", "forget-all", "attentive", "normed") for p in (1, 4, 32)]
+    cases += [
+        (n, p, "float32")
+        for n in ("lstm-lm", "tree-lstm", "forget-all", "attentive", "normed")
+        for p in (1, 4, 32)
+    ]
     shapes = {c[0]: c[3] for c in T.CASES}
     with pool() as workers:
         wrong = [c for c, w in zip(cases, workers.map(one, cases)) if w]
     print(f"{len(wrong)} of {len(cases)} wrong: {wrong}", flush=True)
 
+
 def one(case):
     from tests.backend import test_cuda_cells as T
+
     name, processors, dtype = case
     start, found, said = time.time(), "", "ok"
     try:
-        here, there = way(processors, dtype).compile(T.MAKES[name]()), PLAIN.compile(T.MAKES[name]())
+        here, there = (
+            way(processors, dtype).compile(T.MAKES[name]()),
+            PLAIN.compile(T.MAKES[name]()),
+        )
         shape = {c[0]: c[3] for c in T.CASES}.get(name)
-        if shape is None: shape = CHAIN if name in FUNCTIONS and FUNCTIONS[name][1] == 1 else TREE
+        if shape is None:
+            shape = CHAIN if name in FUNCTIONS and FUNCTIONS[name][1] == 1 else TREE
         for graphs in (5, 1, 40):
             batch = T.MODELS[name].batch if name in T.MODELS else with_pulls([shape] * graphs)
-            if name == "started": batch = T.given(batch)
+            if name == "started":
+                batch = T.given(batch)
             first = evaluate(here, batch)
             assert_same(first, evaluate(there, batch), TOLERANCE[dtype])
             again = evaluate(here, batch)
@@ -82,9 +101,14 @@ def one(case):
         found = sides(here)
     except Exception as error:
         said = f"WRONG {type(error).__name__}: {str(error)[:300]}"
-        if "-v" in sys.argv: traceback.print_exc()
-    print(f"{name:14} P {processors:3} {dtype} cells {found}: {said} ({time.time() - start:.0f} s)", flush=True)
+        if "-v" in sys.argv:
+            traceback.print_exc()
+    print(
+        f"{name:14} P {processors:3} {dtype} cells {found}: {said} ({time.time() - start:.0f} s)",
+        flush=True,
+    )
     return said != "ok"
+
 
 def chains(count: int, steps: int, vocab: int = 50) -> GraphBatch:
     shape = [[], *([k] for k in range(steps - 1))]
@@ -168,24 +192,45 @@ def wall_us(net: vrt.Network, batch: GraphBatch, training: bool, steps: int = 20
     return best * 1e6
 
 
-
 def trees256():
     found = {"comb 10": combs(1, 10), "comb 60": combs(1, 60), "1 tree": random_trees(1, 3)}
     return found | {f"{n} trees": random_trees(n) for n in (16, 64, 256)}
 
+
 def sequences(*more):
     return {f"{n} x {t}": chains(n, t) for n, t in ((1, 100), (1, 500), *more)}
+
 
 def tree_lstm():
     return TreeLSTM(vocab=100, embed=256, hidden=256, classes=5)
 
+
 JOBS = [
     ("Tree-LSTM 256", 16, tree_lstm, trees256, ("comb 10", "comb 60", 50)),
     ("Tree-LSTM 256", 8, tree_lstm, trees256, ("comb 10", "comb 60", 50)),
-    ("LSTM 256", 16, partial(LSTMChain, 50, 256, 256), partial(sequences, (20, 100)), ("1 x 100", "1 x 500", 400)),
-    ("LSTM 1024", 128, partial(LSTMChain, 50, 1024, 1024), partial(sequences, (4, 100)), ("1 x 100", "1 x 500", 400)),
-    ("LSTM 64", 1, partial(LSTMChain, 50, 64, 64), partial(sequences, (20, 100)), ("1 x 100", "1 x 500", 400)),
+    (
+        "LSTM 256",
+        16,
+        partial(LSTMChain, 50, 256, 256),
+        partial(sequences, (20, 100)),
+        ("1 x 100", "1 x 500", 400),
+    ),
+    (
+        "LSTM 1024",
+        128,
+        partial(LSTMChain, 50, 1024, 1024),
+        partial(sequences, (4, 100)),
+        ("1 x 100", "1 x 500", 400),
+    ),
+    (
+        "LSTM 64",
+        1,
+        partial(LSTMChain, 50, 64, 64),
+        partial(sequences, (20, 100)),
+        ("1 x 100", "1 x 500", 400),
+    ),
 ]
+
 
 def warm(case):
     number, training = case
@@ -193,35 +238,57 @@ def warm(case):
     start = time.time()
     try:
         net, batch = way(processors, "float32").compile(make()), next(iter(batches().values()))
-        if training: float(net.step(batch, vrt.SGD(0.0)))
-        else: dict(net(batch))
+        if training:
+            float(net.step(batch, vrt.SGD(0.0)))
+        else:
+            dict(net(batch))
         said = "compiled"
     except Exception as error:
         said = str(error)[:300]
-    print(f"{title} P {processors} training {training}: {said} ({time.time() - start:.0f} s)", flush=True)
+    print(
+        f"{title} P {processors} training {training}: {said} ({time.time() - start:.0f} s)",
+        flush=True,
+    )
+
 
 def times():
     with pool() as workers:
         list(workers.map(warm, [(n, t) for n in range(len(JOBS)) for t in (False, True)]))
     for title, processors, make, make_batches, (short, long, levels) in JOBS:
         batches = make_batches()
-        try: net = way(processors, "float32").compile(make())
+        try:
+            net = way(processors, "float32").compile(make())
         except Exception as error:
-            print(title, str(error)[:300]); continue
+            print(title, str(error)[:300])
+            continue
         for training in (False, True):
             found = {}
             what = "train" if training else "infer"
             for name, batch in batches.items():
-                try: found[name] = kernel_us(net, batch, training), wall_us(net, batch, training, 100)
+                try:
+                    found[name] = (
+                        kernel_us(net, batch, training),
+                        wall_us(net, batch, training, 100),
+                    )
                 except Exception as error:
                     print(f"{title}, {name}: {str(error)[:300]}", flush=True)
-                    if "-v" in sys.argv: traceback.print_exc()
+                    if "-v" in sys.argv:
+                        traceback.print_exc()
                     continue
-                print(f"{title} P {processors} {what} {name:9}: kernel {found[name][0]:8.1f} us, wall {found[name][1]:8.1f}", flush=True)
+                print(
+                    f"{title} P {processors} {what} {name:9}: kernel {found[name][0]:8.1f} us, wall {found[name][1]:8.1f}",
+                    flush=True,
+                )
             if short in found and long in found:
-                print(f"{title} P {processors} {what}: {(found[long][0] - found[short][0]) / levels:.3f} us a level (sides {sides(net)})", flush=True)
+                print(
+                    f"{title} P {processors} {what}: {(found[long][0] - found[short][0]) / levels:.3f} us a level (sides {sides(net)})",
+                    flush=True,
+                )
+
 
 if __name__ == "__main__":
     print("vertexrt", vrt.__file__, flush=True)
-    if "check" in sys.argv: check()
-    if "times" in sys.argv: times()
+    if "check" in sys.argv:
+        check()
+    if "times" in sys.argv:
+        times()

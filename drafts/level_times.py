@@ -9,6 +9,7 @@ one column a folder, by the kernel's own clock. Rows that would end after the li
 Four folders and all jobs are about 48 kernels: 100 s on 16 cores, then 10 to 20 s a folder.
 The order of `--jobs` is the order of timing. Needs no other file; numpy and the checkouts alone.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -125,21 +126,30 @@ def time_all(jobs, until):
                     us = kernel_us(net, batch_of(job, what), training)
                     print(json.dumps([job, "train" if training else "infer", name, us]), flush=True)
                 except Exception as error:
-                    print(json.dumps([job, "train" if training else "infer", name, str(error)[:150]]), flush=True)
+                    print(
+                        json.dumps([job, "train" if training else "infer", name, str(error)[:150]]),
+                        flush=True,
+                    )
 
 
 def child(folder, number, *words, timeout):
     # Each checkout has a cache of its own: what is compiled is what its sources say.
     env = os.environ | {
-        "PYTHONPATH": str(folder), "VERTEXRT_CACHE": f"level-times-cache/{number}",
-        "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPATH": str(folder),
+        "VERTEXRT_CACHE": f"level-times-cache/{number}",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
     }
     command = [sys.executable, str(Path(__file__).resolve()), *map(str, words)]
     try:
-        return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=max(timeout, 1))
+        return subprocess.run(
+            command, cwd=folder, env=env, capture_output=True, text=True, timeout=max(timeout, 1)
+        )
     except subprocess.TimeoutExpired as late:
         out = late.stdout or b""
-        return subprocess.CompletedProcess(command, 1, out.decode() if isinstance(out, bytes) else out, "out of time")
+        return subprocess.CompletedProcess(
+            command, 1, out.decode() if isinstance(out, bytes) else out, "out of time"
+        )
 
 
 def main():
@@ -191,7 +201,9 @@ def main():
     for job in jobs:
         _, hidden, processors, batches, slope = JOBS[job]
         for mode in ("infer", "train"):
-            rows = [(name, lambda n, name=name: found.get((n, job, mode, name))) for name in batches]
+            rows = [
+                (name, lambda n, name=name: found.get((n, job, mode, name))) for name in batches
+            ]
             if slope:
                 short, long, levels = slope
 
@@ -201,7 +213,10 @@ def main():
 
                 rows.insert(0, ("a level", of))
             for name, value in rows:
-                cells = "".join("          -" if value(n) is None else f"{value(n):11.3f}" for n in range(len(asked.folders)))
+                cells = "".join(
+                    "          -" if value(n) is None else f"{value(n):11.3f}"
+                    for n in range(len(asked.folders))
+                )
                 print(f"{job:9}P {processors:<4}{mode:7}{name:12}{cells}")
     for key, text in said.items():
         print(*key, text)

@@ -117,6 +117,16 @@ class Attentive(Declared, state={"h": H}, e=(WORDS, H), score=(H,), u=(H, H)):
         self.push("loss", vrt.sum(h * h))
 
 
+class Last(Declared, arity=2, state={"h": H}, u=(H, H)):
+    """A state of the last child alone: edges of others have no gradient."""
+
+    def forward(self) -> None:
+        h = vrt.tanh(self.u @ self.gather(1).h + self.pull("x", shape=(H,)))
+        self.scatter(h=h)
+        self.push("h", h)
+        self.push("loss", vrt.sum(h * h))
+
+
 class Curves(Declared, arity=1, state={"s": 64, "t": 64}):
     """Sigmoid and tanh of what is pulled."""
 
@@ -144,6 +154,7 @@ MORE = {
     "normed": Normed,
     "shares": Shares,
     "attentive": Attentive,
+    "last": Last,
     "curves": Curves,
     **{name: case.model for name, case in MODELS.items()},
     "dropped": lambda: TreeLSTM(WORDS, E, H, CLASSES, dropout=0.3),
@@ -169,6 +180,7 @@ CASES = [
     ("shares", 3, "float64", TREE, BOTH),
     ("attentive", 2, "float64", DAG, BOTH),
     ("attentive", 4, "float32", TREE, BOTH),
+    ("last", 2, "float64", TREE, BOTH),
 ]
 
 
@@ -192,7 +204,7 @@ def executables(network: Network) -> list[PersistentExecutable]:
 
 def agree(name: str, here: Network, batch: GraphBatch, dtype: str) -> None:
     there = net(name, 0, "")
-    batch = given(batch) if name == "started" else batch
+    batch = given(batch) if name in ("started", "last") else batch
     assert_same(evaluate(here, batch), evaluate(there, batch), TOLERANCE[dtype])
     assert_same(train(here, batch), train(there, batch), TOLERANCE[dtype])
 

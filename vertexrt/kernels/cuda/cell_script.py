@@ -755,8 +755,10 @@ def _write_back(work: _Work, side: int, group: int, turned: bool) -> None:
                 _pair(out, lists + 2 * n, NONE, 0)
                 n += 1
             for q in range(parent_ptr[r], end):
-                _pair(out, lists + 2 * m, parent_edge[q], place[parent_edge[q]])
-                _take_place(chip, parent_edge[q])
+                # An edge in a slot that its parent does not read has none: zeros are read.
+                _pair(out, lists + 2 * m, parent_edge[q], max(place[parent_edge[q]], 0))
+                if place[parent_edge[q]] > 0:
+                    _take_place(chip, parent_edge[q])
                 m += 1
             if reads_above:
                 e = parent_edge[end] if end < parent_ptr[r + 1] else NONE

@@ -239,7 +239,7 @@ class _Group:
                 if what < 0:
                     self._check(place == 0, f"an absent child of row {x.row} in place {place}")
                     continue
-                held = self.holds.get(place)
+                held = self.holds.get(place) if place or not self._is_zero(what) else what
                 self._check(held == what, f"row {x.row} reads {what}, place {place} has {held}")
                 self.read.add(place)
             self._check(not k < level.sent or x.place > 0, f"row {x.row} is sent to no place")
@@ -256,6 +256,12 @@ class _Group:
         for x in sent:
             self.holds[x.place] = x.row
         self.done |= {x.row for x in level.rows}
+
+    def _is_zero(self, edge: int) -> bool:
+        """Tell whether an edge is in a slot that its parent does not read."""
+        parent = int(np.searchsorted(self.s.edge_ptr, edge, "right")) - 1
+        mask = self.masks.get(self.wanted.get(parent, -1), -1)
+        return self.back and mask >= 0 and not mask >> edge - int(self.s.edge_ptr[parent]) & 1
 
     def _check(self, holds: bool, got: str) -> None:
         if not holds:
