@@ -146,7 +146,7 @@ __device__ __noinline__ void many_rows_product(real* c, real* left, int* arrived
                                    store_some<V>(to, x, columns - j);
                                    return;
                                }
-        // Nobody else adds here now; but nothing waits for an atomic.
+        // No other block adds here now; but nothing waits for an atomic.
 #pragma unroll
                                for (int n = 0; n < Tile::N; ++n)
                                    if (j + n < columns) add_at(to + n, x.v[n]);

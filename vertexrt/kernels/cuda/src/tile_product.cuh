@@ -17,8 +17,8 @@ constexpr int STEPS_AT_ONCE = 8;
 constexpr int STEPS_AT_ONCE = 1;
 #endif
 
-// The lines of an operand in memory: its rows or, along them, steps of the depth. With pitch 0 a
-// thread has one line.
+// The lines of an operand in memory: its rows or, along them, steps of the depth. With pitch 0 each
+// thread copies of the one line that `first` is for it.
 struct Lines {
     const real* first;
     int count, length, pitch;
@@ -131,10 +131,12 @@ struct TileProduct {
                 sums.add(memory.a[read], memory.b[read], i, j, (step + group) * Mac::STEP);
         }
 
-        // Each group gets the sums of its share of the tile, in order. Two groups give each other
-        // what the other has; more give all of theirs, so that no thread branches.
+        // A group of warps ends with the sums of its share of the tile, added in order. Of two
+        // groups, each stores the share of the other; of more, all store everything, so that no
+        // thread branches.
         constexpr int THREADS = 32 * WARPS;
         constexpr bool ALL = GROUPS > 2;
+        static_assert(GROUPS > 1, "a share is half of the sums, or less");
         static_assert((ALL ? GROUPS : 1) * Mac::SUMS * THREADS <= STAGES * (A::SIZE + B::SIZE),
                       "the sums fit where the operands were");
         real* const given = &memory.a[0][0] + threadIdx.x % THREADS;
