@@ -1,9 +1,7 @@
 """Where the time of a persistent kernel goes: instructions and waits, from its own time stamps.
 
 `python -m benchmarks.persistent_time --batch 1,16 --processors 8` trains a Tree-LSTM on a GPU and
-prints, for each kind of instruction, the mean over processors of what a step runs and waits. With
-`--gradients`, what is summed up on chip between coming to a meeting and waiting there counts as
-waiting; where the next instruction has no meeting, too.
+prints, for each kind of instruction, the mean over processors of what a step runs and waits.
 """
 
 from collections import defaultdict
@@ -15,7 +13,6 @@ import vertexrt as vrt
 from benchmarks.command import read_options
 from benchmarks.peers.suites import make_suite
 from vertexrt.cli.options import COUNT, CommandOption
-from vertexrt.engine.variant import Passes
 
 WARM, WATCHED = 12, 8  # minibatches
 Array = np.ndarray[Any, Any]
@@ -61,17 +58,13 @@ def measure(net: vrt.Network, pool: vrt.GraphBatch, size: int) -> None:
 def main() -> None:
     """Compile once, then print a table for each batch size."""
     processors = CommandOption("--processors N", COUNT, "", "of a group")
-    gradients = CommandOption("--gradients", None, "", "are summed up on chip", default=False)
-    given = read_options(
-        "benchmarks.persistent_time", __doc__, None, processors, gradients, batch=(1, 16)
-    )
+    given = read_options("benchmarks.persistent_time", __doc__, None, processors, batch=(1, 16))
     suite = make_suite("tree-lstm")
     net = vrt.compile(
         suite.function,
         device="cuda",
         engine="persistent",
         processors=given.processors,
-        passes=Passes(gradients=given.gradients),
     )
     for size in given.batch:
         measure(net, suite.pool, size)

@@ -12,11 +12,9 @@ from vertexrt.api.optimizer import Optimizer
 from vertexrt.engine.batched import Run
 from vertexrt.engine.variant import Use
 from vertexrt.graph import GraphBatch
-from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
 from vertexrt.kernels.cuda.device_scripts import write_launch
-from vertexrt.kernels.cuda.instruction import TIMES
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.persistent_launch import Paths, WrittenScripts
 
@@ -60,13 +58,3 @@ def launch_of(
         run, run.layout.table, net.executor.persistent_launch, clips, True
     )
     return Launch(run, run.layout.table, executable, paths, written)
-
-
-def most_times(launch: Launch, stage: Stage) -> list[int]:
-    """Return how often a level is repeated at most, on each side of the path of a stage."""
-    found = []
-    for side, phase in enumerate(launch.executable.writer.phases):
-        if phase.stage == stage:
-            begin, end = launch.written.sections[side, [0, -1]]
-            found.append(int(launch.written.script[begin:end, TIMES].max()))
-    return found

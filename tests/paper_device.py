@@ -57,6 +57,11 @@ class PaperDevice(ShimDevice):
         """Have registers for all values."""
         return ALL_FIT
 
+    @property
+    def has_clusters(self) -> bool:
+        """As a Hopper GPU, unless no clusters run."""
+        return self._clusters != 0
+
     def clusters(self, function: int, size: int, shared: int) -> int:
         """Let as many clusters run as was said."""
         given = self._clusters

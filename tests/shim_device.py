@@ -130,6 +130,11 @@ class ShimDevice:
     def allow_shared(self, function: int, size: int) -> None:
         """Do nothing: a launch says how much it takes."""
 
+    @property
+    def has_clusters(self) -> bool:
+        """As a Hopper GPU."""
+        return True
+
     def clusters(self, function: int, size: int, shared: int) -> int:
         """Let as many clusters run as there are processors for."""
         return self.processors // size if size > 1 else 0

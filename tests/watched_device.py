@@ -10,17 +10,12 @@ import numpy as np
 from vertexrt.api.network import Network
 from vertexrt.kernels.cuda.device import Array, Device, LaunchStruct
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
-from vertexrt.kernels.cuda.instruction import COLUMNS, EXPECT, FOR_ALL
 from vertexrt.kernels.cuda.pack import ARRIVED_AT
 from vertexrt.kernels.cuda.persistent import ORDER_NAMES, PersistentExecutable
-from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
-from vertexrt.script.isa import WAIT
 
-# Words of what the kernel takes, see `PersistentLaunch.run`: where scripts and counters of a launch
-# lie, for how many members those of a cluster wait, and where the slots of children lie.
-SCRIPT, COUNTERS, MEMBERS, CHILD_SLOT = map(
-    ORDER_NAMES.index, ("script", "counters", "members", "child_slot")
-)
+# Words of what the kernel takes, see `PersistentLaunch.run`: where the counters of a launch lie,
+# and for how many members those of a cluster wait.
+COUNTERS, MEMBERS = map(ORDER_NAMES.index, ("counters", "members"))
 
 
 class WatchedDevice:
@@ -56,48 +51,34 @@ def watch(net: Network) -> WatchedDevice:
 
 
 def break_counter(device: WatchedDevice) -> None:
-    """Let the counter of the first group of each launch never get where it should."""
-    device.before = lambda words: device.put(int(words[COUNTERS]) + 2 * 4, -1)
+    """Let the counter of all processors of each launch never get where it should."""
+    device.before = lambda words: device.put(int(words[COUNTERS]), -1)
 
 
 def leave_counts(net: Network, device: WatchedDevice) -> None:
-    """Do that, and leave the counters of shared tiles as a block does that was waited for.
-
-    Groups meet at counters from now on, not as clusters.
-    """
+    """Do that, and leave the counters of shared tiles as a block does that was waited for."""
     assert isinstance(net.executor, CudaExecutor)
     model, wanted = net.executor.model, set()
     for variant in model.variants.values():
         processors = variant.ready().processors
         assert isinstance(processors, PersistentExecutable)
-        processors.clusters = 0
         wanted.add(len(processors.wanted))
 
     def before(words: Array) -> None:
-        device.put(int(words[COUNTERS]) + 2 * 4, -1)
+        device.put(int(words[COUNTERS]), -1)
         (count,) = wanted
         device.put(int(words[len(words) - count + ARRIVED_AT]), 1)
 
     device.before = before
 
 
-def break_members(device: WatchedDevice, written: WrittenScripts) -> None:
+def break_members(device: WatchedDevice) -> None:
     """Let each member of a cluster wait for one more than there are."""
-    row = int(np.flatnonzero(written.script[:, EXPECT])[0])
-    at = 4 * (row * COLUMNS + WAIT)  # whatever it waits for, now it waits for all members
 
     def before(words: Array) -> None:
-        device.put(int(words[SCRIPT]) + at, FOR_ALL)
         words[MEMBERS] += 1
 
     device.before = before
-
-
-def break_ring(device: WatchedDevice, written: WrittenScripts) -> None:
-    """Let the first wait for the ring be for an element that nobody sends."""
-    row = int(np.flatnonzero(written.script[:, EXPECT])[0])
-    at, wrong = 4 * (row * COLUMNS + EXPECT), int(written.script[row, EXPECT]) + 1
-    device.before = lambda words: device.put(int(words[SCRIPT]) + at, wrong)
 
 
 def mend(device: WatchedDevice) -> None:

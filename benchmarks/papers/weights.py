@@ -7,7 +7,7 @@
                  on chip for a step and are loaded when its two sides begin
 
 On a GPU the weights of the path alone are counted: loaded once a side of the path by each
-processor, of which each group has a copy, or for each instruction where they stay in memory.
+processor, of which each group has a copy, or by each launch where a side runs in turn.
 
 Only operands of products count: `w @ x` and its transposed form in the backward pass. Sums that
 make the gradients of weights write as many bytes as the weight has, once a step. A weight that
@@ -139,19 +139,15 @@ def held_bytes(run: Run, itemsize: int) -> float:
 def device_bytes(net: vrt.Network, run: Run) -> float:
     """Count the bytes of the path's weights that a launch of a GPU's persistent engine loads."""
     executor = cast("CudaExecutor", net.executor)
-    executable, path, written = write_launch(
-        run, run.layout.table, executor.persistent_launch, False, run.variant.use.backward
+    table = run.layout.table
+    executable, path, _ = write_launch(
+        run, table, executor.persistent_launch, False, run.variant.use.backward
     )
-    writer = executable.writer
-    if not executable.weights_in_memory:
-        groups = path.lengths.shape[1]
-        each = [loaded_elements(side.held, groups) for side in writer.sides]
-        return float(sum(each)) * writer.itemsize
-    segment_ptr = writer.segment_ptr()
-    shares = {
-        segment_ptr[p] + s: loaded_elements(segment.held, 1)
-        for p, lowered in writer.path.items()
-        for s, segment in enumerate(lowered.segments)
-    }
-    ops = written.script[written.common :, OP].tolist()
-    return float(sum(shares[op] for op in ops)) * writer.itemsize
+    writer, tasks = executable.writer, run.variant.tasks
+    held = sum(loaded_elements(side.held, path.groups) for side in writer.sides)
+    in_turn = [
+        weight_elements(tasks[p], tasks[p].steps)
+        for p, rows in table[:, [LAUNCHED, LAUNCHED_ROWS]].tolist()
+        if rows > 0 and tasks[p].phase in writer.in_turn
+    ]
+    return float(held + sum(in_turn)) * writer.itemsize

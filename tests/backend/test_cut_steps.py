@@ -99,7 +99,7 @@ def test_what_is_cut_has_the_same_results(
     require(kind)
     batch, net = batch_of(form, sequences), network(device_for(kind), form, passes)
     written = launch_of(net, batch).written
-    assert len(pieces_of(written.common, written.apart)) > 2
+    assert len(pieces_of(len(written.script), written.apart)) > 2
     judge, rounded = (run(other(dtype, form), batch) for dtype in ("float64", "float32"))
     assert_same(run(net, batch), judge, TOLERANCE["float32"], rounded)
 
@@ -110,7 +110,7 @@ def test_each_piece_is_a_launch() -> None:
     net = network(device, SMALL)
     written = launch_of(net, batch).written
     net.step(batch, vrt.SGD(0.1))
-    pieces = pieces_of(written.common, written.apart)
+    pieces = pieces_of(len(written.script), written.apart)
     assert device.launches == sum(piece.begin < piece.end for piece in pieces) > 1
 
 
@@ -125,7 +125,7 @@ def test_a_stage_that_cannot_stand_alone_keeps_all_but_its_wide_products(
     launch = launch_of(on_paper(LSTMChain(words, 128, 128), 2, of_device=2), batch)
     verify_launch(*launch)
     apart, facts = launch.written.apart, launch.executable.facts
-    script = launch.written.script[: launch.written.common]
+    script = launch.written.script
     lazy = (script[:, OP] >= FIRST_OP) & (facts.stages[script[:, PROGRAM]] == Stage.LAZY)
     launched = np.zeros(len(script), np.bool_)
     launched[apart[:, APART_AT]] = True

@@ -29,7 +29,6 @@ from tests.strategies import one_typed
 from tests.typed_models import CharTagger, sentences
 from vertexrt.data.edges import chain, stacked, typed_batch
 from vertexrt.engine.variant import Passes
-from vertexrt.kernels.cuda.instruction import TIMES
 
 HIDDEN = 16
 DEEP, ROOM = 30, 4096  # so many layers have more bytes of arguments than shared memory has room for
@@ -72,10 +71,6 @@ def test_stacks_agree_with_the_reference(
     writer = launch.executable.writer
     assert [phase.layer for phase in writer.phases] == [*range(layers), *reversed(range(layers))]
     assert (8 * len(launch.executable.numbers) > ROOM) == (layers == DEEP)
-    one_segment = cell != "GRU"  # of a GRU a product waits for another one
-    if one_segment and (launch.paths.clustered or processors == 1):
-        for begin, *_, end in launch.written.sections[:layers]:
-            assert launch.written.script[begin:end, TIMES].max() >= 5
 
 
 def test_layers_that_are_alike_share_their_code() -> None:
@@ -128,8 +123,8 @@ class OneWeight(vrt.Model):
 
 @pytest.mark.parametrize("processors", [1, 2])
 @on_gpus
-def test_a_layer_sums_up_a_gradient_that_others_add_to(device: str, processors: int) -> None:
-    sizes, passes = np.array([5, 3, 4]), Passes(gradients=True)
+def test_two_layers_add_to_one_gradient(device: str, processors: int) -> None:
+    sizes = np.array([5, 3, 4])
     x = np.random.default_rng(3).standard_normal((sizes.sum(), HIDDEN)).astype(np.float32)
     own = np.arange(sizes.sum())
     edges = {
@@ -137,9 +132,7 @@ def test_a_layer_sums_up_a_gradient_that_others_add_to(device: str, processors: 
         ("up", "before", "up"): chain(sizes),
     }
     batch = typed_batch(dict.fromkeys(("low", "up"), sizes), edges, {"low": {"x": x}})
-    way = Way(device, engine="persistent", processors=processors, passes=passes)
-    net = agree(OneWeight, batch, way)
-    assert launch_of(net, batch).executable.gradients.any()
+    agree(OneWeight, batch, Way(device, engine="persistent", processors=processors))
 
 
 class Reader(vrt.VertexFunction):

@@ -13,7 +13,6 @@ from tests.functions import FUNCTIONS
 from tests.runs import PLAIN
 from tests.shim_device import put_in_place
 from tests.strategies import with_pulls
-from vertexrt.engine.variant import Passes
 
 Array = np.ndarray
 TREE = [[], [], [0, 1], [], [2, 3]]
@@ -23,7 +22,6 @@ def with_pairs(
     function: vrt.VertexFunction,
     device: str,
     processors: int,
-    passes: Passes,
     monkeypatch: pytest.MonkeyPatch,
 ) -> vrt.Network:
     """Compile a function with precision='bf16'."""
@@ -36,7 +34,6 @@ def with_pairs(
         engine="persistent",
         processors=processors,
         precision="bf16",
-        passes=passes,
     )
 
 
@@ -45,14 +42,13 @@ def error(got: Array, want: Array) -> float:
     return float(np.abs(got - want).max() / np.abs(want).max())
 
 
-@pytest.mark.parametrize("passes", [Passes(), Passes(hold=False)])
 @pytest.mark.parametrize(("cell", "processors"), [("lstm", 1), ("lstm", 2), ("gru", 3)])
 @pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_a_few_rows_are_multiplied_by_rounded_weights(
-    device: str, cell: str, processors: int, passes: Passes, monkeypatch: pytest.MonkeyPatch
+    device: str, cell: str, processors: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing else is rounded then: products are of float32."""
-    here = with_pairs(CELLS[cell](), device, processors, passes, monkeypatch)
+    here = with_pairs(CELLS[cell](), device, processors, monkeypatch)
     there, batch = PLAIN.compile(CELLS[cell]()), chains((9, 9))
     whole = dict(here.parameters)
     there.parameters.update({k: rounded(v) if v.ndim == 2 else v for k, v in whole.items()})
@@ -69,7 +65,7 @@ def test_many_rows_are_rounded_too(
     device: str, processors: int, graphs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     function = FUNCTIONS["tree-lstm"][0]
-    here = with_pairs(function(), device, processors, Passes(), monkeypatch)
+    here = with_pairs(function(), device, processors, monkeypatch)
     there, batch = PLAIN.compile(function()), with_pulls([TREE] * graphs)
     there.parameters.update({k: rounded(v) for k, v in here.parameters.items()})
     got, want = (each(batch)["logits"] for each in (here, there))
@@ -81,7 +77,7 @@ def test_training_follows_that_of_whole_weights(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Parameters stay float32, so that steps much smaller than a bfloat16 add up."""
-    here = with_pairs(CELLS["lstm"](), device, 2, Passes(), monkeypatch)
+    here = with_pairs(CELLS["lstm"](), device, 2, monkeypatch)
     there, batch = PLAIN.compile(CELLS["lstm"]()), chains((9, 9, 9))
     there.parameters.update(here.parameters)
     start = np.array(here.parameters["u"])

@@ -97,7 +97,11 @@ def test_the_choice_on_a_cpu_is_close_to_the_best_that_was_measured(threads: int
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_the_choice_is_close_to_the_best_that_was_measured(cell: str) -> None:
     """At GRNN's nine sizes on an H200."""
-    ratios = over_best(measured("h200"), cell, lambda form: h200(Stack(form)))
+    jobs = measured("h200")
+    for job in jobs:  # groups of 16 were no clusters when 20 sequences were measured
+        if job["job"].endswith("batch 20"):
+            job["seconds"].pop("persistent, 1 x 16 processors", None)
+    ratios = over_best(jobs, cell, lambda form: h200(Stack(form)))
     assert len(ratios) == 9
     assert max(ratios) <= 1.03
 
@@ -132,6 +136,7 @@ def test_the_shape_of_a_batch_is_rounded_to_three_digits() -> None:
     graphs = [InputGraph.complete_tree(32), InputGraph.chain(100)]
     found = shape_of(GraphBatch.from_graphs(graphs))
     assert found == BatchShape(graphs=2, vertices=160, inner=128, edges=160, levels=96)
+    assert shape_of(GraphBatch.from_graphs([InputGraph.chain(300), *graphs]).take([2, 1])) == found
     assert shape_of(batch(3)) == BatchShape(3, 14, 12, 12, 5, comes_again=True)
 
 

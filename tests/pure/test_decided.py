@@ -17,7 +17,7 @@ from tests import typed_models as typed
 from tests.functions import FUNCTIONS
 from tests.paper_device import PaperDevice, on_paper
 from tests.pure.test_launch_plans import BLOCK, FLOATS, plans, product
-from tests.pure.test_script import of_groups, of_one_group
+from tests.pure.test_script import of_one_group
 from tests.runs import OFF, Way, use_of
 from tests.strategies import with_pulls
 from vertexrt.ir.passes.publish import publish_products
@@ -129,7 +129,6 @@ TOLD: dict[str, Callable[[], str]] = {
     "products": of_products,
     "scripts of tasks": lambda: disassemble(of_one_group(0)[0][0]),
     "scripts of tiles": lambda: disassemble(of_one_group(1)[0][1]),
-    "scripts of groups": lambda: disassemble(of_groups()[0]),
     "ways of layers on a GPU": of_ways,
 }
 

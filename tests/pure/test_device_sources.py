@@ -13,7 +13,7 @@ import pytest
 from vertexrt.kernels.cuda.compile import FOLDER
 from vertexrt.kernels.cuda.persistent import ORDER_NAMES
 
-MOST_LINES, MOST_COLUMNS = 300, 100
+MOST_LINES, MOST_COLUMNS = 500, 100
 SOURCES = sorted(path for path in FOLDER.iterdir() if path.suffix in (".cuh", ".cu"))
 
 

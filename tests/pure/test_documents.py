@@ -113,7 +113,7 @@ def test_documents_are_short() -> None:
     lines = {path: path.read_text(encoding="utf-8").count("\n") for path in DOCUMENTS}
     assert lines[ROOT / "README.md"] <= 120
     assert lines[ROOT / "docs" / "all-of-vertexrt.md"] <= 160
-    assert sum(lines[path] for path in DOCUMENTS if path.parent == ROOT / "docs") <= 1500
+    assert sum(lines[path] for path in DOCUMENTS if path.parent == ROOT / "docs") <= 1620
 
 
 def test_every_data_set_has_a_card() -> None:

@@ -31,10 +31,9 @@ def arrays_of(launch: Launch) -> list[Any]:
     """Return all that goes up of the scripts of a launch."""
     written = launch.written
     return [
-        *(written.script, written.sections, written.child_slot, written.apart),
-        *(written.lookup_ptr, written.lookup_at, *written.lookups),
-        *(launch.paths.lengths, written.common, written.elements, written.counters),
-        launch.paths.temporary,
+        *(written.script, written.apart, written.lookup_ptr, written.lookup_at, *written.lookups),
+        *(written.elements, written.counters),
+        *(launch.paths.groups, launch.paths.cells, launch.paths.cell_sections),
     ]
 
 

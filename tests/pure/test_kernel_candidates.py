@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -19,16 +20,14 @@ from vertexrt.kernels.cuda.compile import ALL_FIT, Spilled
 from vertexrt.kernels.cuda.device import Ahead, none_ahead
 from vertexrt.kernels.cuda.persistent import (
     LITTLE_SPILLED,
-    MOST_BEFORE_MEMORY,
+    MOST_BEFORE_TURNS,
     MOST_OF_A_STEP,
     MOST_SPILLED,
-    MOST_WITH_COPIES,
-    WORTH_OF_COPIES,
 )
 from vertexrt.kernels.ways import FEWEST, Configuration
 from vertexrt.models import TreeLSTM
 
-MUCH, TOO_MUCH = MOST_SPILLED + 1, MOST_BEFORE_MEMORY + 1
+MUCH, TOO_MUCH = MOST_SPILLED + 1, MOST_BEFORE_TURNS + 1
 
 
 class Spilling(PaperDevice):
@@ -102,22 +101,22 @@ def test_of_kernels_that_spill_the_least_is_taken() -> None:
     assert device.loaded[-1] == least
 
 
-def test_where_all_kernels_spill_much_weights_stay_in_memory() -> None:
-    """The last kernel that is tried has none in registers."""
-    device = Spilling(*[MUCH] * 99)
+def test_where_all_kernels_spill_much_the_path_runs_in_turn() -> None:
+    """The last kernel that is tried holds no weights."""
+    device = Spilling(*[TOO_MUCH] * 99)
     tried = evaluate(device)
     assert len(tried) == len({*tried}) > 1
     assert device.tried[-1][1] == []
     assert device.loaded[-1] == tried[-1]
-    assert "WeightsInRegisters<" not in tried[-1]
+    assert "WeightsIn" not in tried[-1]
 
 
-def test_more_is_spilled_where_weights_would_be_read_from_memory() -> None:
+def test_more_is_spilled_where_the_path_would_run_in_turn() -> None:
     """Of eight processors registers have to hold some weights of a Tree-LSTM of 272."""
-    for spilled, in_memory in ((MOST_BEFORE_MEMORY, False), (TOO_MUCH, True)):
+    for spilled, in_turn in ((MOST_BEFORE_TURNS, False), (TOO_MUCH, True)):
         device = Spilling(*[spilled] * 99)
         evaluate(device, processors=8, size=272)
-        assert ("take(memory)" in device.loaded[-1]) == in_memory
+        assert ("WeightsIn" not in device.loaded[-1]) == in_turn
 
 
 @pytest.mark.usefixtures("choices_folder")
@@ -127,44 +126,26 @@ def test_auto_does_not_take_kernels_that_spill_much(processors: int | None) -> N
     assert not set(device.loaded) & {*evaluate(device, "auto", processors)}
 
 
-@pytest.mark.parametrize(("spilled", "copies"), [(MOST_WITH_COPIES, True), (MUCH, False)])
-def test_copies_are_left_out_where_all_kernels_before_spill_much(
-    spilled: int, copies: bool
-) -> None:
-    """A layer of 256 in groups of 8: weights in registers, or in shared memory with a copy."""
-    device = Spilling(MUCH, spilled)
-    layers(device, Form("LSTM", 256))
-    tried = [source for source, _ in device.tried]
-    assert ["copy_weights(" in source for source in tried] == [False, True, False][: 3 - copies]
-    assert device.loaded[-1] == tried[-1]
-    assert "WeightsInSharedMemory<" in tried[-1]
-
-
-@pytest.mark.parametrize(("less", "copies"), [(0, True), (WORTH_OF_COPIES + 1, False)])
-def test_copies_are_worth_some_of_what_is_spilled(less: int, copies: bool) -> None:
-    device = Spilling(MUCH, MOST_SPILLED, MOST_SPILLED - less, *[TOO_MUCH] * 9)
-    layers(device, Form("LSTM", 256))
-    assert ("copy_weights(" in device.loaded[-1]) == copies
-
-
-def test_layers_with_copies_are_one_function() -> None:
-    """But for the first, which pulls what the others gather."""
+def test_layers_that_are_alike_are_one_function() -> None:
+    """But for the first, which pulls what the others gather, and the last on the way back."""
     counts = []
-    for count in (2, 5):
-        device = Spilling(MUCH)
+    for count in (4, 6):
+        device = Spilling()
         layers(device, Form("LSTM", 256, count))
-        counts.append(device.loaded[-1].count("copy_weights("))
-    assert counts == [2, 2]
+        counts.append(device.loaded[-1].count("_facts {"))
+    assert counts[0] == counts[1] < 8
 
 
-@pytest.mark.parametrize(("engine", "processors"), [("auto", None), ("persistent", 4)])
-def test_groups_of_4_hold_a_weight_in_two_places_only_where_asked_for(
-    engine: str, processors: int | None
-) -> None:
-    """A layer of 200: groups of 8 have room for it in registers."""
-    net = layers(PaperDevice(processors=132), Form("LSTM", 200), 20, engine, processors)
-    tried = [way.processors for way in net.executor.model.chooser.ways if way.persistent]
-    assert (4 in tried) == (processors == 4)
+def test_groups_of_4_hold_a_weight_in_two_places_only_where_asked_for() -> None:
+    """A layer of 256: groups of 8 have room for it in registers."""
+    form = Form("LSTM", 256)
+    batch = stack_batch(form, np.zeros((4, 5, 256), np.float32))
+    for engine in ("auto", "persistent"):
+        net = on_paper(Stack(form), 4, engine=engine, device=PaperDevice(processors=132))
+        net.executor.model.chooser.only(Configuration(True, 1, 4))
+        refused = pytest.raises(NoKernelError, match="or one of them in both")
+        with refused if engine == "auto" else nullcontext():
+            net.step(batch, vrt.SGD(0.0))
 
 
 @pytest.mark.parametrize(

@@ -26,16 +26,12 @@ from vertexrt.kernels.cuda import instruction
 from vertexrt.kernels.cuda.instruction import (
     BACKWARD,
     CHECK,
-    COLLECT,
     COLUMNS,
     END,
     FINISH,
     FIRST_OP,
-    FOR_ALL,
     FORWARD,
     OF_LAUNCHES,
-    OF_TILES,
-    PARENTS,
     SQUARES,
     UPDATE,
     header,
@@ -59,26 +55,20 @@ def batch_of(name: str, graphs: int) -> GraphBatch:
 
 HEADER = """\
 struct alignas(16) Instruction {
-    int op, program, rows, first, listed, edges, first_edge, wait, temporary;
-    union {
-        struct { int parents, first_parent, slot, uses, far, expect, times, step, move, move_2; };
-        struct { int start, across, down, before, counter, overlap; };
-    };
+    int op, program, rows, first, listed, edges, first_edge, wait, temporary, start, across, \
+down, before, counter;
 };
 constexpr int INSTRUCTION_WORDS = sizeof(Instruction) / sizeof(int);
-enum { END, FORWARD, BACKWARD, COLLECT, SQUARES, FINISH, CHECK, UPDATE, FIRST_OP };  // `op` in \
-the script of all processors
-enum { NO_WAIT = -1, FOR_ALL, FOR_RING };  // `wait`
-enum { HAS_OPERAND = 1, IS_SENT = 2, IS_PUT = 4 };  // `uses`
+enum { END, FORWARD, BACKWARD, SQUARES, FINISH, CHECK, UPDATE, FIRST_OP };  // `op`
+enum { NO_WAIT = -1, FOR_ALL };  // `wait`
 """
 
 
 def test_the_kernels_have_the_columns_of_the_host() -> None:
     assert header().partition("#pragma once\n\n")[2] == HEADER
-    for names in (OF_TILES, OF_LAUNCHES):
-        columns = [getattr(instruction, name.upper()) for name in names]
-        assert columns == list(range(WORDS, WORDS + len(columns)))
-        assert columns[-1] < COLUMNS
+    columns = [getattr(instruction, name.upper()) for name in OF_LAUNCHES]
+    assert columns == list(range(WORDS, WORDS + len(columns)))
+    assert columns[-1] < COLUMNS
     assert COLUMNS % 4 == 0, "rows are aligned"
 
 
@@ -87,8 +77,8 @@ CASES = [
     *(("tree-lstm", policy, Passes()) for policy in POLICIES[1:]),
     *(("attention", policy, Passes()) for policy in POLICIES[1:]),
     ("tree-lstm", "frontier", Passes(specialise=False)),  # leaves are the groups' then
-    *((name, "frontier", Passes(gradients=True)) for name in ("tree-lstm", "both", "tied")),
-    ("tree-lstm", "frontier", Passes(specialise=False, gradients=True)),
+    *((name, policy, Passes(hold=False)) for name in ("both", "tied") for policy in POLICIES),
+    ("tree-lstm", "frontier", Passes(lazy=False, eager=False, hold=False)),
 ]
 
 
@@ -128,11 +118,11 @@ def written(
     name: str = "tree-lstm",
     *,
     clips: bool = False,
-    gradients: bool = False,
+    hold: bool = True,
     function: vrt.VertexFunction | None = None,
 ) -> Step:
     """Return a step of a function on two groups of two processors."""
-    net = on_paper(function or FUNCTIONS[name][0](), 2, passes=Passes(gradients=gradients))
+    net = on_paper(function or FUNCTIONS[name][0](), 2, passes=Passes(hold=hold))
     launch = launch_of(net, batch_of(name, 5), clips)
     (variant,) = net.executor.model.variants.values()
     return Step(launch, dict(variant.binding.params))
@@ -151,10 +141,10 @@ def plain() -> Step:
 def test_the_scripts_are_right_before_they_are_broken() -> None:
     for launch in (clipped(), plain()):
         launch.check()
-        assert len(launch.written.sections[0]) == 3
+        assert launch.launch.paths.groups == 2
     order = [FORWARD, BACKWARD, SQUARES, FINISH, CHECK, UPDATE, END]
     for launch, left_out in ((clipped(), None), (plain(), SQUARES)):
-        ops = launch.written.script[: launch.written.common, OP].tolist()
+        ops = launch.written.script[:, OP].tolist()
         assert [op for op in ops if op < FIRST_OP] == [op for op in order if op != left_out]
 
 
@@ -168,7 +158,7 @@ def test_a_stack_and_a_part_of_it_are_one_gradient() -> None:
         for step in executable.writer.all_steps
     }
     assert set().union(*ops.values()) == words
-    common = launch.written.script[: launch.written.common]
+    common = launch.written.script
     rounds = np.cumsum(common[:, WAIT] != NONE)
     adding = [int(r) for r, op in zip(rounds, common[:, OP].tolist(), strict=True) if ops.get(op)]
     assert len(adding) > 1
@@ -184,16 +174,6 @@ def place(op: int, skip: int = 0) -> int:
 def first() -> int:
     """Return the first instruction whose rows are in order, and not a list."""
     return int(np.flatnonzero(clipped().written.script[:, FIRST] >= 0)[0])
-
-
-def on_path(k: int) -> int:
-    return clipped().written.common + k
-
-
-def with_parents() -> int:
-    """Return the first instruction on the way back whose rows have parents."""
-    begin = int(clipped().written.sections[1, 0])
-    return begin + int(np.flatnonzero(clipped().written.script[begin:, PARENTS])[0])
 
 
 def a_later_wait() -> int:
@@ -247,13 +227,6 @@ BROKEN = {
     # The same temporaries for two launches of a stage, and some beyond the room.
     "words[words[:, TEMPORARY] > 0, TEMPORARY] = 0": "that has its temporaries",
     "words[first(), TEMPORARY] = 1 << 20": "elements",
-    # The path of the groups.
-    "words[on_path(0), OP] = 999": "op 999; segments 0..",
-    "words[on_path(0), FIRST] = 14": "group 0",
-    "words[on_path(1), EDGES] = 5": "those of its rows",
-    "words[with_parents(), FIRST_PARENT] = 99": "parents from 99",
-    "words[with_parents(), PARENTS] = 0": "0 parents",
-    "words[on_path(2), WAIT] = NONE": "tiles of its children",
 }
 
 
@@ -266,22 +239,33 @@ def test_each_kind_of_broken_script_is_caught(code: str) -> None:
     clipped().refused(code, BROKEN[code])
 
 
-def test_sums_of_the_groups_are_collected_once_behind_the_path() -> None:
-    launch = written("both", gradients=True)
-    launch.check()
-    script = launch.written.script[: launch.written.common]
-    ops = [op for op in script[:, OP].tolist() if op < FIRST_OP]
-    assert ops == [FORWARD, BACKWARD, FINISH, COLLECT, CHECK, UPDATE, END]
-    at = int(np.flatnonzero(script[:, OP] == COLLECT)[0])
-    launch.refused("words[at, WAIT] = NONE", "a wait for the stage before", at=at)
-    launch.refused("words[at, OP] = SQUARES", "0 of collect", at=at)
-    end = at + 1 + int(np.flatnonzero(script[at + 1 :, WAIT] != NONE)[1])
+@pytest.mark.parametrize("name", ["tree-lstm", "attention"])
+def test_levels_in_turn_wait_for_each_other(name: str) -> None:
+    """Of a path that is no cell each wait is needed: without it, what it waits for is named."""
+    step = written(name, hold=False)
+    step.check()
+    script = step.written.script
+    ops = script[:, OP]
+    assert not np.isin(ops, (FORWARD, BACKWARD)).any()
+    for at in np.flatnonzero((ops >= FIRST_OP) & (script[:, WAIT] != NONE)).tolist():
+        with pytest.raises(PlanError, match="wait"):
+            step.check(
+                np.where(np.arange(len(script))[:, None] == at, without_wait(script), script)
+            )
 
-    def later(script: Array) -> None:  # in the round in which leaves add to the same gradients
-        script[at:end] = np.roll(script[at:end], -1, axis=0)
-        script[[at, end - 1], WAIT] = FOR_ALL, NONE
 
-    launch.refused("later(words)", f"in one round with instruction {end - 1}", later=later)
+def without_wait(script: Array) -> Array:
+    found = script.copy()
+    found[:, WAIT] = NONE
+    return found
+
+
+def test_launches_of_a_level_in_turn_are_one_round() -> None:
+    """Vertices of two types wait for those below them, and not for each other."""
+    step = written("both", hold=False)
+    script = step.written.script
+    waits = int((script[:, WAIT] != NONE).sum())
+    assert waits < int((script[:, OP] >= FIRST_OP).sum())
 
 
 def gathering(task: Any, state: tuple[str, str]) -> Any:
@@ -325,21 +309,9 @@ def test_launches_of_a_round_have_counters_of_their_own() -> None:
     net, graph = on_paper(WordTree(), 2), InputGraph.from_children(TREE, {"word": words})
     launch = Step(launch_of(net, GraphBatch.from_graphs([graph] * 3), False), {})
     launch.check()
-    code = "words[:common, COUNTER] = 0"
-    launch.refused(code, "none that its round has twice", common=launch.written.common)
+    launch.refused("words[:, COUNTER] = 0", "none that its round has twice")
     with pytest.raises(PlanError, match="counters"):
         launch.check(counters=1)
-
-
-@pytest.mark.parametrize("field", ["sections", "common"])
-def test_wrong_starts_of_the_groups_are_caught(field: str) -> None:
-    launch = clipped()
-    wrong: Any = launch.written.common + 1
-    if field == "sections":
-        wrong = launch.written.sections.copy()
-        wrong[1, 1] -= 1
-    with pytest.raises(PlanError, match=r"scripts of groups at"):
-        launch.check(**{field: wrong})
 
 
 @pytest.mark.parametrize("asked", [False, True])
@@ -348,10 +320,10 @@ def test_scripts_are_verified_where_that_is_asked_for(
 ) -> None:
     net, batch, optimizer = on_paper(FUNCTIONS["gru"][0](), 2), batch_of("gru", 300), vrt.SGD(0.1)
     executable = launch_of(net, batch, optimizer=optimizer).executable
-    executable.tile = executable.tile_beside_ring = 1000  # more than a kernel has indices for
+    executable.facts.scratch[:] = -(1 << 20)  # so that temporaries end before they begin
     with monkeypatch.context() as patch:
         patch.setenv("VERTEXRT_CHECK", str(int(asked)))
         config.cache_clear()
-        with pytest.raises(PlanError, match="a tile of") if asked else nullcontext():
+        with pytest.raises(PlanError, match="temporaries") if asked else nullcontext():
             net.step(batch, optimizer)
     config.cache_clear()

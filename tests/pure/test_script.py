@@ -15,14 +15,13 @@ from tests.messages import table
 from tests.schedules import make_schedule
 from tests.strategies import graph_batches
 from vertexrt.errors import PlanError
-from vertexrt.graph import GraphBatch, InputGraph
+from vertexrt.graph import GraphBatch
 from vertexrt.ir.layers import Phase
 from vertexrt.ir.passes.segment import Split
 from vertexrt.ir.program import Stage
-from vertexrt.scheduler import POLICIES, Schedule
+from vertexrt.scheduler import POLICIES
 from vertexrt.script import isa
-from vertexrt.script.assemble import Batch, GroupSize, Scripts, assemble
-from vertexrt.script.groups import Groups, assemble_groups
+from vertexrt.script.assemble import Batch, Scripts, assemble
 from vertexrt.script.isa import (
     FIELDS,
     FIRST,
@@ -38,7 +37,7 @@ from vertexrt.script.isa import (
     segment_names,
 )
 from vertexrt.script.shape import Shape
-from vertexrt.script.verify import verify_groups, verify_scripts
+from vertexrt.script.verify import verify_scripts
 
 SCRIPT = [
     Instruction(0, 0, 4, 0, 0, 0, 0, NONE),
@@ -188,85 +187,10 @@ def test_a_vertex_in_two_tasks_is_caught() -> None:
         verify_scripts(assemble(OF_TREE, batch, PARTS, 0), OF_TREE, batch, LIST)
 
 
-# Scripts of several groups. Programs: 0 a leaf, which all processors do; 1 an inner vertex, forward
-# in two segments; 2 the same, backward in two.
-OF_GROUPS = shape_of(
-    [Stage.PATH, Stage.PATH, Stage.PATH_BACKWARD],
-    [[Split.UNITS], [Split.UNITS] * 2, [Split.UNITS] * 2],
-    [False, True, True],
-    [[0, 0, 0], [2, 1, 3], [1, 1, 0]],
-)
-SIDE_OF = np.array([-1, 0, 1])
-LEAF, INSIDE, BACK = range(3)
-
-
-class Grouped:
-    """The scripts of a batch's groups, and what they are verified against."""
-
-    def __init__(
-        self, batch: GraphBatch, policy: str, groups: int, processors: int, tile: int
-    ) -> None:
-        edge = np.repeat(np.arange(batch.num_vertices), np.diff(batch.child_ptr))
-        kinds = np.zeros(batch.num_vertices, np.int32)
-        kinds[edge[batch.child >= 0]] = 1  # others are leaves
-        s = make_schedule(batch.child_ptr, batch.child, kinds, 2, policy)
-        self.batch = Batch(launches(s), s.edge_ptr, s.every_ptr, s.child_row)
-        self.groups = Groups(s.order, batch.graph_ptr, min(groups, batch.num_graphs))
-        self.processors = processors
-        size, columns = GroupSize(processors, tile), WORDS + 1  # a device has one of its own
-        self.scripts = assemble_groups(
-            OF_GROUPS, self.batch, SIDE_OF, 2, self.groups, size, columns
-        )
-
-    def check(self, script: Array | None = None, lengths: Array | None = None) -> None:
-        changed = {"script": script, "lengths": lengths}
-        scripts = self.scripts._replace(**{k: v for k, v in changed.items() if v is not None})
-        names = ["leaf", "inner", "back"]
-        batch, groups = self.batch, self.groups
-        verify_groups(scripts, OF_GROUPS, batch, SIDE_OF, groups, self.processors, names)
-
-
-def launches(s: Schedule) -> Array:
-    """List the tasks of a schedule whose kinds are 0 for leaves and 1 for others."""
-    tasks = list(zip(pairwise(s.task_lo.tolist()), s.task_kind.tolist(), strict=True))
-    forward = [(LEAF if kind == 0 else INSIDE, lo, hi) for (lo, hi), kind in tasks]
-    back = [(BACK, lo, hi) for (lo, hi), kind in reversed(tasks) if kind]
-    ptr = s.edge_ptr
-    table = [[p, hi - lo, lo, 0, ptr[hi] - ptr[lo], ptr[lo]] for p, lo, hi in forward + back]
-    return np.array(table, np.int64)
-
-
-# Two graphs of a group each: four leaves, two inner vertices over them, a root. Forward each group
-# has the tiles 0, 1 of the inner vertices, 2, 3 after their exchange, 4, 5 the root; then the same
-# backward: 6, 7 the root, 8, 9 and 10, 11 the others.
-TREE = [[], [], [0, 1], [], [], [3, 4], [2, 5]]
-A, B, A_LATER, B_LATER, OF_ROOT, OF_TOP, BACK_ROOT, BACK_TOP, BACK_A = range(9)
-FORWARD = 6  # instructions; the second group's come behind the first's
-
-
-def trees() -> Grouped:
-    batch = GraphBatch.from_graphs([InputGraph.from_children(TREE)] * 2)
-    return Grouped(batch, "frontier", 2, 2, 1)
-
-
-def of_groups() -> tuple[Array, Check]:
-    good = trees()
-    return good.scripts.script, good.check
-
-
-def at(group: int, instruction: int) -> int:
-    """Return where an instruction of a group lies among all."""
-    side, k = divmod(instruction, FORWARD)
-    return side * 2 * FORWARD + group * FORWARD + k
-
-
-# A wait is a barrier of the group, whatever it is for.
-BETWEEN_GROUPS = table(__file__, "BETWEEN_GROUPS")
 # What is verified: the words and their verifier, task programs, and changes with known texts.
 VERIFIED: dict[str, tuple[Callable[[], tuple[Array, Check]], Shape, dict[str, str]]] = {
     "whole tasks": (lambda: of_one_group(0), OF_TREE, OF_TASKS),
     "tiles": (lambda: of_one_group(1), OF_TREE, OF_TILES),
-    "groups": (of_groups, OF_GROUPS, BETWEEN_GROUPS),
 }
 
 
@@ -279,7 +203,7 @@ def test_each_integer_of_a_script_is_verified(name: str) -> None:
         free = {
             "listed": words[FIRST] >= 0,
             "first_edge": words[FIRST] < 0,
-            "wait": words[WAIT] == NONE or amount > 0 or name == "groups",
+            "wait": words[WAIT] == NONE or amount > 0,
             "temporary": amount > 0 and alone,
         }
         return bool(free.get(column, False))
@@ -295,28 +219,3 @@ def test_each_kind_of_broken_script_is_named(name: str, code: str) -> None:
     make, _, broken = VERIFIED[name]
     words, check = make()
     refused(check, words, code, {**vars(isa), **globals()}, broken[code])
-
-
-@pytest.mark.parametrize("lengths", [[[6, 6], [6, 7]], [[5, 7], [6, 6]], [[12, 0], [6, 6]]])
-def test_wrong_lengths_are_caught(lengths: list[list[int]]) -> None:
-    with pytest.raises(PlanError, match=r"\[script\] (group \d|scripts of 25 instructions)"):
-        trees().check(lengths=np.array(lengths))
-
-
-def test_children_of_another_group_are_caught() -> None:
-    """Vertices that stand for several, on the path: one group would make what others read."""
-    good = trees()
-    crossed, edge_ptr = good.batch.child_row.copy(), good.batch.edge_ptr
-    crossed[edge_ptr[12] : edge_ptr[12] + 2] = [10, 11]  # the root of the first, the second's
-    good.batch = good.batch._replace(child_row=crossed)
-    with pytest.raises(PlanError, match=r"needs row 10, which group 1 makes; rows of its own"):
-        good.check()
-
-
-def test_vertices_out_of_order_are_caught() -> None:
-    good = trees()
-    order = good.groups.order.copy()
-    order[[9, 10]] = order[[10, 9]]
-    good.groups = good.groups._replace(order=order)
-    with pytest.raises(PlanError, match=r"\[script\] rows 8..10 of a task are not all of group 0"):
-        good.check()

@@ -80,7 +80,7 @@ def test_loops_take_vectors_where_all_starts_on_16_bytes(
         for n, at in enumerate((start, 0))
     )
     store = StoreElements(to, ReadElement(of, Index(True, shift)))
-    assert width_of(ElementLoop(size, (), 1, (), (store,)), VECTOR) == width
+    assert width_of(ElementLoop(size, 1, (), (store,)), VECTOR) == width
 
 
 def without(parts: Sequence[object], kind: type[object]) -> tuple[object, ...]:
@@ -99,7 +99,6 @@ BROKEN = {
     "loop(1, statements=(*second.statements, MakeElements(99, Number(10))))": (
         "a number that all threads have"
     ),
-    "replace(kernel, rows=0, threads=64)": "at most 32 threads",
 }
 
 
@@ -124,8 +123,8 @@ for each row, 32 threads, 16 elements of scratch:
   for elements 0:4, 4 at a time:
     s1 = (tanh((tensor 0[row][0:8](j + 4) + gather(number 1, slot 0, j + 4))))
     scratch 0[0:4 of 8] = s1
-    s3 = (tanh((tensor 0[row][0:8](j) + gather(number 1, slot 0, j))))
-    scratch 0[4:8 of 8] = s3
+    s2 = (tanh((tensor 0[row][0:8](j) + gather(number 1, slot 0, j))))
+    scratch 0[4:8 of 8] = s2
   wait for the threads of the row
   for elements 0:8, 4 at a time:
     r9 = (sigmoid(scratch 0[0:8](j)))

@@ -31,7 +31,11 @@ def read(format: str, *reading: tuple[str, Any]) -> data.Dataset:
 
 @cache
 def explained(
-    model: str, processors: int, device: str = "cpu", of_device: int = 4, clusters: int = 0
+    model: str,
+    processors: int,
+    device: str = "cpu",
+    of_device: int = 4,
+    clusters: int | None = None,
 ) -> str:
     """Explain a batch of a model of the catalogue without running it.
 
@@ -40,11 +44,12 @@ def explained(
     """
     spec = models.get(model)
     options = {name: size for name, size in SIZES_OF_ALL.items() if name in spec.options}
+    if device == "paper" and "dropout" in spec.options:  # which runs in turn
+        options["dropout"] = 0.0
     dataset = read(spec.format, *spec.reading(options).items())
     function = spec.build(dataset, **options)
     if device == "paper":
-        passes = Passes(gradients=False)
-        net = on_paper(function, processors, passes=passes, of_device=of_device, clusters=clusters)
+        net = on_paper(function, processors, of_device=of_device, clusters=clusters)
     else:  # of the same size whatever the machine's cache
         ways = {"engine": "persistent", "threads": 2, "processors": processors}
         net = vrt.compile(function, device=device, **ways)
@@ -58,13 +63,12 @@ def test_every_model_is_explained(model: str) -> None:
     assert "Script of processor 0" in text
     text = explained(model, 2, "paper")
     assert "Weights on chip" in text
-    assert "Script of group 0, forward, the first " in text
+    assert "Script of all processors" in text
+    assert ("Phases that run as cells" in text) or ("run in turn, by all processors" in text)
 
 
-def of_groups(net: vrt.Network) -> str:
-    text = net.explain_batch(batch_of("tree-lstm", 1)).partition("Script of all processors")[0]
-    path = net.explain(kernels="ir").partition("segment 0:")[2].partition("task program")[0]
-    return text + path
+def of_groups(net: vrt.Network, name: str = "tree-lstm") -> str:
+    return net.explain_batch(batch_of(name, 1)).partition("Script of all processors")[0].rstrip()
 
 
 # What is printed, as `explained.txt` has it: `python -m tests.train.test_cli_explain` writes it.
@@ -79,8 +83,9 @@ EXPLAINED: dict[str, Callable[[], str]] = {
     "weights in shared memory": lambda: of_groups(
         on_paper(TreeLSTM(10, 8, 192, 5), 4, of_device=4)
     ),
-    "gradients on chip": lambda: of_groups(
-        on_paper(TreeLSTM(10, 8, 32, 5), 2, passes=Passes(gradients=True))
+    "phases in turn": lambda: of_groups(on_paper(FUNCTIONS["attention"][0](), 2), "attention"),
+    "weights that are not held": lambda: of_groups(
+        on_paper(TreeLSTM(10, 8, 32, 5), 2, passes=Passes(hold=False))
     ),
 }
 
@@ -89,6 +94,14 @@ def sections(text: str) -> dict[str, str]:
     """Cut a text at its titles."""
     _, *words = re.split(r"(?m)^== (.+)\n", text)
     return dict(zip(words[::2], words[1::2], strict=True))
+
+
+def test_on_a_gpu_cells_are_shown_as_they_are_printed() -> None:
+    net = on_paper(TreeLSTM(10, 8, 64, 5), 2)
+    net.explain_batch(batch_of("tree-lstm", 1))
+    cell = net.explain(kernels="ir").partition("struct side_0_cell_0 {\n")[2].partition("\n  };")[0]
+    assert "static constexpr int SLOTS = 2" in cell
+    assert "struct stage_0 {" in cell
 
 
 @pytest.mark.parametrize("title", EXPLAINED)
@@ -104,7 +117,7 @@ def test_the_command_shows_the_persistent_engine(cli: Cli, monkeypatch: pytest.M
         assert title in shown
     put_in_place(monkeypatch, PaperDevice)
     shown = cli(words, *SMALL[:-2], "--device", "cuda", "--threads", "3")
-    assert "groups of processors run its segments" in shown
+    assert "groups of processors run it as a cell" in shown
     assert "all processors run: kernel for each row, " in shown
     assert "launches: kernel" not in shown
     for title in ("The persistent kernel", "Weights on chip", "Script of all processors"):

@@ -27,7 +27,6 @@ import vertexrt as vrt
 from vertexrt.bench.measure import Contender, Draw, Stepper, compare, count, measure
 from vertexrt.bench.record import Entry, compared
 from vertexrt.bench.run import Bench, Job, Setting, first_graphs, make_job, opened, say
-from vertexrt.engine.variant import GRADIENTS_ON_CHIP
 from vertexrt.errors import DeviceError, PlanError
 from vertexrt.kernels.backend import BLAS, FIXED, TIMED
 from vertexrt.scheduler import POLICIES
@@ -48,7 +47,6 @@ PASSES = {
     "fuse": "fusion",
     "merge": "merging",
 }
-GRADIENTS = f"{'-' if GRADIENTS_ON_CHIP else '+'} gradients on chip"  # the other than by default
 # Switch -> why a device has no form of it.
 MISSING_ON_GPU = {
     "compiled loop": "a GPU has one form: the launches of a step are one compiled loop",
@@ -57,7 +55,6 @@ MISSING_ON_GPU = {
 MISSING_ON_HOST = {
     "streams": "a CPU has no streams; what is independent goes to threads by shares of the batch",
     "weights on chip": "a core keeps weights in its caches; nothing holds them from task to task",
-    "gradients on chip": "a core sums up gradients in its caches; a GPU has registers for them",
     "asynchronous host": "a step on this device is over when the call returns: nothing runs ahead",
 }
 
@@ -94,7 +91,7 @@ def variants(device: str, threads: int) -> list[NamedSetting]:
         setting = replace(other.setting, **changes)
         found[name] = NamedSetting(other.family, name, against, setting)
 
-    off: dict[str, Any] = dict.fromkeys((*PASSES, "segment", "gradients"), False)
+    off: dict[str, Any] = dict.fromkeys((*PASSES, "segment"), False)
     # what the device has no switch for stays on
     base = Setting(loop=gpu, hold=not gpu, products=FIXED, policy="serial", engine="batched", **off)
     head(ONE_ON, BASELINE, replace(base, waits=gpu))
@@ -116,7 +113,6 @@ def variants(device: str, threads: int) -> list[NamedSetting]:
     add("+ persistent, segments", engine, segment=True)
     if gpu:
         add(HELD, engine, hold=True)
-        add("+ persistent, gradients on chip", HELD, gradients=True)
     for processors in groups:
         add(f"+ persistent, groups of {processors}", engine, processors=processors)
 
@@ -135,7 +131,6 @@ def variants(device: str, threads: int) -> list[NamedSetting]:
         for streams in STREAMS:
             add(f"batched, {streams} streams", BATCHED, streams=streams)
         add("- weights on chip", ALL_ON, hold=False)
-        add(GRADIENTS, ALL_ON, gradients=not GRADIENTS_ON_CHIP)
         add("- asynchronous host", ALL_ON, waits=True)
     else:
         add("batched - compiled loop", BATCHED, loop=False)
@@ -144,8 +139,6 @@ def variants(device: str, threads: int) -> list[NamedSetting]:
     for processors in groups:
         label = f"groups of {processors}"
         add(label, ALL_ON, processors=processors)
-        if gpu:  # groups as small as the weights fit in have no room for gradients
-            add(f"{label} {GRADIENTS}", label, gradients=not GRADIENTS_ON_CHIP)
     return list(found.values())
 
 

@@ -123,8 +123,7 @@ def count(net: Network, batch: GraphBatch) -> Counts:
         instructions and waits of the scripts; flops of products; arena_bytes. On a GPU also
         kernels, wide (products by warp groups) and library (those of cuBLAS), where it is batched,
         and streams, their launches outside the main one, and waits for others, where there are
-        several; where it is persistent unheld_bytes of weights, which a processor reads from memory
-        for each product.
+        several.
     """
     model, explanation = net.executor.model, net.executor.explanation()
     itemsize = model.store.dtype.itemsize

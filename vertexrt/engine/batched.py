@@ -144,8 +144,7 @@ class Run:
         Args:
             random_seed: 32 bits; d_pushes: of `Part`.
         """
-        launches = slice(0, self.layout.forward_launches)
-        return Part(launches, random_seed=random_seed, d_pushes=d_pushes)
+        return Part(self.layout.forward, random_seed=random_seed, d_pushes=d_pushes)
 
     @property
     def num_rows(self) -> int:
@@ -193,18 +192,18 @@ def bind(
     A run that is kept stays bound to that memory, and gets its real numbers each time.
     """
     reals, launches = run.inputs.floats, part.launches
+    plan, zero_elements = run.layout.plan, run.ready.programs.zero_elements
     if reals:
         refuse_device_rows(reals)
     key = id(run.kept), launches.start, launches.stop  # it lives as long as it is bound
     bound = None if run.kept is None else memory.bound.get(key)
     if bound is not None:
         memory.bound.move_to_end(key)
-        memory.take(bound.elements, run.ready.programs.zero_elements)
+        memory.take(bound.elements, zero_elements)
         buffers = bound.buffers
         buffers.loss_scale, buffers.random_seed = part.loss_scale, part.random_seed
         buffers.floats, buffers.d_pushes = reals, part.d_pushes
         return bound
-    plan, zero_elements = run.layout.plan, run.ready.programs.zero_elements
     table = run.layout.table[launches]
     scripts = None if run.ready.processors is None else scripts_of(run, table)
     each = 0 if scripts is None else _padded(scripts.temporary)

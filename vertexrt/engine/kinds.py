@@ -10,12 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 
 from vertexrt.config import config
 from vertexrt.engine.inputs import Inputs, refuse
 from vertexrt.engine.layouts import ProgramFacts
-from vertexrt.engine.variant import PATH_STAGES, Kind, Ready, Variant, verified
+from vertexrt.engine.variant import PATH_STAGES, Int64, Kind, Ready, Variant, verified
 from vertexrt.engine.verify_tasks import verify_segments, verify_tasks
 from vertexrt.graph import GraphBatch
 from vertexrt.ir.layers import phase_of
@@ -76,22 +75,23 @@ def take_kinds(variant: Variant, others: Iterable[Variant]) -> None:
     """
     for other in others:
         if other.atoms == variant.atoms:
-            for bits in sorted(other.path_kinds.keys() - variant.path_kinds.keys()):
-                add_path_kind(variant, bits)
-            for bits in sorted(other.lazy_kinds.keys() - variant.lazy_kinds.keys()):
-                add_lazy_kind(variant, bits)
+            for bits in other.path_kinds:
+                if bits not in variant.path_kinds:
+                    add_path_kind(variant, bits)
+            for bits in other.lazy_kinds:
+                if bits not in variant.lazy_kinds:
+                    add_lazy_kind(variant, bits)
 
 
-def add_path_kind(variant: Variant, bits: int) -> Kind:
+def add_path_kind(variant: Variant, bits: int) -> None:
     """Compile what vertices of a path kind do before, on and after the path."""
     path = _on_path(variant, bits)
     kind = Kind(bits, {s: _add(variant, path, s) for s in PATH_STAGES}, path)
     variant.path_kinds = _ordered(variant.path_kinds, kind)
     variant.begin_anew()
-    return kind
 
 
-def add_lazy_kind(variant: Variant, bits: int) -> Kind:
+def add_lazy_kind(variant: Variant, bits: int) -> None:
     """Compile what vertices of a kind do between forward and backward."""
     path = _on_path(variant, bits)
     program = specialise(lazy_part(path), variant.atoms.facts(bits, variant.atoms.lazy))
@@ -104,12 +104,11 @@ def add_lazy_kind(variant: Variant, bits: int) -> Kind:
     verified(lazy.program, "lazy kind")
     # The loss is looked for in F: what the programs of a kind know depends on passes and devices.
     nodes = specialise(variant.program, variant.atoms.presence(bits, variant.atoms.lazy)).nodes
-    losses = [n for n in nodes if n.op == "push" and n["name"] == "loss"]
-    has_loss = any(nodes[n.inputs[0]].op != "const" for n in losses)
+    pushed = (nodes[n.inputs[0]] for n in nodes if n.op == "push" and n["name"] == "loss")
+    has_loss = any(value.op != "const" for value in pushed)
     kind = Kind(bits, {s: _add(variant, lazy, s) for s in LAZY_STAGES}, lazy, has_loss)
     variant.lazy_kinds = _ordered(variant.lazy_kinds, kind)
     variant.begin_anew()
-    return kind
 
 
 def _ordered(known: Mapping[int, Kind], kind: Kind) -> dict[int, Kind]:
@@ -136,19 +135,14 @@ def _add(variant: Variant, stored: Stored, stage: Stage) -> int:
         return -1
     variant.note_tensors(task)
     read = set(variant.pushes.keys.values())
-    for key in variant.table.numbers:
-        if key[0] in ("push", "pull_grad") or key in read:  # when the run is over
-            spec = variant.table.specs[variant.table.numbers[key]]
-            last = phase_of(variant.program, Stage.FINAL, 0)
-            variant.table.use(key, spec.size, spec.edges, last)
+    for spec in variant.table:
+        if spec.key[0] in ("push", "pull_grad") or spec.key in read:  # when the run is over
+            spec.last = phase_of(variant.program, Stage.FINAL, 0)
     text = fingerprint(task)
     if text not in variant.numbers:
         variant.tasks.append(task)  # first: a signal may come before it has a number
         variant.numbers[text] = len(variant.tasks) - 1
     return variant.numbers[text]
-
-
-Int64 = npt.NDArray[np.int64]
 
 
 def make_ready(variant: Variant) -> Ready:
@@ -158,7 +152,6 @@ def make_ready(variant: Variant) -> Ready:
     """
     if config().check:
         verify_tasks(variant)
-    path_programs = _programs(variant.path_kinds, PATH_STAGES)
     executable, processors, shape = None, None, None
     if variant.processors:
         alone = variant.processors == 1
@@ -172,7 +165,7 @@ def make_ready(variant: Variant) -> Ready:
         for task in tasks:  # what processors exchange gets tensors
             variant.note_tensors(task)
         processors = variant.backend.load_segments(
-            segmented, variant.binding, variant.processors, path_programs, variant.use.rule
+            segmented, variant.binding, variant.processors, variant.use.rule
         )
         scratch = processors.scratch
         shape = shape_of(segmented, scratch)
@@ -183,16 +176,24 @@ def make_ready(variant: Variant) -> Ready:
         if not variant.passes.loop:
             executable = LaunchByLaunch(cast("HostExecutable", executable))
     table, sharing = variant.table, share(variant.table)
-    written = [[table.numbers[u[0]] for u in tensor_uses(task) if u[3]] for task in tasks]
+    written = np.zeros((len(tasks), len(table)), bool)
+    for k, task in enumerate(tasks):
+        written[k, [table.numbers[use[0]] for use in tensor_uses(task) if use[3]]] = True
+    if variant.processors and variant.backend.shares_graphs:
+        # States of the functions of a path have the same rows: some are read for all of them.
+        states = np.array([key[0] == "state" for key in table.numbers])
+        for phase in {task.phase for task in tasks if task.stage == Stage.PATH}:
+            mine = written[[task.phase == phase for task in tasks]].any(0) & states
+            written[(written & mine).any(1)] |= mine
     sizes = np.array([spec.size for spec in table], np.int64)
     programs = ProgramFacts(
-        path_programs,
+        _programs(variant.path_kinds, PATH_STAGES),
         np.array([variant.layer_of(bits) for bits in variant.path_kinds], np.int64),
         _programs(variant.lazy_kinds, LAZY_STAGES),
         np.array([uses_edges(task) for task in tasks], np.bool_),
         np.array(scratch, np.int64).reshape(-1, 3),
-        np.cumsum([0, *map(len, written)]).astype(np.int64),
-        np.array([number for each in written for number in each], np.int64),
+        np.cumsum([0, *written.sum(1)]),
+        np.flatnonzero(written) % len(table),
         np.array([spec.edges for spec in table], np.bool_),
         sizes,
         sharing.buffer,

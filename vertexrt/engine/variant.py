@@ -54,7 +54,6 @@ Int64 = npt.NDArray[np.int64]
 
 MOST_STREAMS = 8
 FRONTIER = "frontier"  # the policy under which layers run one after the other
-GRADIENTS_ON_CHIP = False  # unless `Passes` says so: docs/performance.md has what they cost
 PATH_STAGES = (Stage.EAGER, Stage.PATH, Stage.PATH_BACKWARD, Stage.FINAL)
 
 
@@ -77,8 +76,9 @@ class Passes:
             called from Python.
         segment: persistent engine: an instruction runs all that lies between two
             exchanges; else one fused group or product, and where `fuse` is off, one op (VPPS).
-        hold: persistent engine on a GPU: weights stay on chip while a side of the path runs; else
-            each product reads its weights from memory.
+        hold: persistent engine on a GPU: phases of the path run as cells, whose weights stay on
+            chip, where the machine has a form for them (`kernels/cuda/cell_cut.py`); else all run
+            in turn, and each product reads its weights from memory.
         cuts: persistent engine on a GPU: a launch is cut at wide products, which kernels of their
             own make; else one kernel makes them, too.
         replay: batched engine on a GPU: launches of a batch whose graphs have come before are
@@ -90,9 +90,6 @@ class Passes:
         products: on a CPU: "fixed", by register tiles or by BLAS, with limits that are the same
             everywhere, so that a seed gives the same bits; "timed", as a table says that is timed
             on this machine; "blas", by BLAS alone.
-        gradients: persistent engine on a GPU: the gradients of these weights are summed up on chip
-            while the backward side of the path runs, as far as there is room; else they are
-            products over all rows after the path.
     """
 
     specialise: bool = True
@@ -110,7 +107,6 @@ class Passes:
     in_place: bool = True
     streams: int = 1
     products: str = FIXED
-    gradients: bool = GRADIENTS_ON_CHIP
 
 
 def layered(program: Program, passes: Passes, policy: str) -> Program:
@@ -239,17 +235,14 @@ class Variant:
 
     def __post_init__(self) -> None:
         self.reader = make_reader(self.program)
-        groups = _groups_share(self.backend, self.processors)
         per_edge = self.reader.reads_edges or self.program.relations > 1  # not only by children
-        self.merges_inner = not groups and not per_edge
+        self.merges_inner = not (per_edge or _groups_share(self.backend, self.processors))
 
     def vertex_facts(self) -> VertexFacts:
         """Return what `read_vertices` takes after a batch; made anew after a new kind."""
         if self._vertex_facts is None:
-            reader, atoms = self.reader, self.atoms
-            sites, arity = reader.program.sites, reader.program.arity
-            whose = (MOST_FUNCTIONS - 1) << FUNCTION_AT if sites else 0
-            own = self.program
+            reader, atoms, own = self.reader, self.atoms, self.program
+            whose = (MOST_FUNCTIONS - 1) << FUNCTION_AT if own.sites else 0
             read = {f for site in own.sites for children in site.children for f in children}
             self._vertex_facts = VertexFacts(
                 reader.numbers,
@@ -257,7 +250,7 @@ class Variant:
                 reader.bounds,
                 atoms.slots - 1,
                 np.array([x.slots for x in own.sites if own.splits_edges], np.int64),
-                np.array([-1 if arity is None or sites else arity]),
+                np.array([-1 if own.arity is None or own.sites else own.arity]),
                 np.array([mask | whose for mask in atoms.path], np.int64),
                 np.array([mask | whose for mask in atoms.lazy], np.int64),
                 np.array(list(self.path_kinds), np.int64),
@@ -355,10 +348,8 @@ def make_variant(
         program = differentiate(program, use.starts, use.pulls, use.loss, weighted=merges)
     program = simplify(verified(program, "autodiff", placed=False))
     lookups = _lookups(program, params)
-    # Processors that share graphs own units of the path, not rows.
-    sums_in_tasks = not shares
     program = drop_zero_gradients(layered(program, passes, policy))
-    program = place(program, passes.eager, passes.lazy, sums_in_tasks)
+    program = place(program, passes.eager, passes.lazy, by_units=shares)
     verified(program, "place")
     table = TensorTable()
     pulls = {

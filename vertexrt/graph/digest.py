@@ -63,7 +63,8 @@ class BatchForm:
         starts: int32 [K+1] each, the first vertex and the first slot of each graph; None, until
             they are asked for.
         graphs: of its graphs, structure, numbers: digests; None, until they are asked for.
-        same_sizes: all graphs have as many vertices, and as many slots; None, as above.
+        level: [V] of `number_levels`; None, as above. same_sizes: all graphs have as many vertices,
+            and as many slots; known with it.
         comes_again: a batch with graphs of its own, or these of another one, was prepared before.
     """
 
@@ -71,7 +72,8 @@ class BatchForm:
     graphs: GraphDigests | None = None
     structure: bytes | None = None
     numbers: bytes | None = None
-    same_sizes: bool | None = None
+    same_sizes = False
+    level: Array | None = None
     comes_again = False
 
 

@@ -81,14 +81,14 @@ def is_within_layer(program: Program, node: Node) -> bool:
     Args:
         node: of an op that is about children: `gather`, `present`, `scatter_child` and so on.
     """
+    if not program.layers:
+        return True
+    site, slot = program.sites[node.function], int(node["slot"])
+    children = site.children[site.slots :]
+    if slot < site.slots and node.op not in OF_ALL_CHILDREN:
+        children = site.children[slot : slot + 1]
     own = program.layer_of(node.function)
-    return not program.layers or own in _layers_of_children(program, node)
-
-
-def reads_below(program: Program, node: Node) -> bool:
-    """Tell whether a node reads children that may be of a layer below its own."""
-    own = program.layer_of(node.function)
-    return bool(program.layers) and min(_layers_of_children(program, node), default=own) < own
+    return own in {program.layers[c] for each in children for c in each}
 
 
 def chain_slot(program: Program, function: int) -> int:
@@ -102,12 +102,3 @@ def chain_slot(program: Program, function: int) -> int:
     layers = [{program.layer_of(c) for c in children} for children in site.children]
     own = [slot for slot, found in enumerate(layers) if mine in found]
     return own[0] if len(own) == 1 and own[0] < site.slots else -1
-
-
-def _layers_of_children(program: Program, node: Node) -> set[int]:
-    """Return the layers of the functions whose vertices a node may be about."""
-    site, slot = program.sites[node.function], int(node["slot"])
-    children = site.children[site.slots :]
-    if slot < site.slots and node.op not in OF_ALL_CHILDREN:
-        children = site.children[slot : slot + 1]
-    return {program.layers[c] for each in children for c in each}

@@ -155,15 +155,12 @@ class Backend(Protocol):
         tasks: list[SegmentedTask],
         binding: Binding,
         processors: int,
-        kinds: npt.NDArray[np.int64],
         rule: UpdateRule | None,
     ) -> Executable:
         """Make segments ready for processors.
 
         Args:
             processors: of a group, as `written_for` returned it.
-            kinds: [4, kinds] the programs of each kind of vertex before the path, on both sides of
-                it and after it; -1 for none.
             rule: of the update, where a device has it in its kernel; else None.
         Raises: DeviceError where the device has no persistent engine.
         """

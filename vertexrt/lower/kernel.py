@@ -36,11 +36,9 @@ class Memory(Enum):
 
     TENSOR = "tensor"  # a dynamic tensor, by its number in the binding
     TEMPORARY = "temporary"  # a row for each row, or edge, of the launch
-    CARRIED = "carried"  # a temporary of the repetition after this one
     SCRATCH = "scratch"  # one row, which each row of the loop uses again
     CHOSEN = "chosen"  # one row, at the element that `Choose` found for this row
     REGISTER = "register"  # of the thread that makes the element; for one loop over elements
-    SUMS = "sums"  # partial sums of a product, by its position; readers add them up
 
 
 class PlaceRows(Enum):
@@ -66,8 +64,6 @@ class ValuePlace:
     Attributes:
         number: of the tensor, or of the temporary, the scratch row or the choice in its kernel.
         slot: where `rows` is SLOT.
-        own: only what a processor owns is there: elements of each piece of the value, and how many
-            of them a processor owns at most.
     """
 
     memory: Memory
@@ -77,7 +73,6 @@ class ValuePlace:
     start: int = 0
     stride: int = 0
     slot: int = -1
-    own: tuple[int, int] | None = None
 
     @property
     def step(self) -> int:

@@ -78,24 +78,17 @@ class Memories:
         """Return where the next temporary starts."""
         return Temporary(*self.elements)
 
-    def temporary(
-        self, size: int, edges: bool, stride: int = 0, own: tuple[int, int] | None = None
-    ) -> ValuePlace:
-        """Set aside elements for each row (or edge) of a launch.
-
-        Args:
-            stride: elements from one row to the next, 0 for no gap.
-            own: see `ValuePlace`.
-        """
+    def temporary(self, size: int, edges: bool) -> ValuePlace:
+        """Set aside elements for each row (or edge) of a launch."""
         size = max(size, 1)
         self.taken.append(self.end)
         if edges:
-            self.edges += stride or size
+            self.edges += size
         else:
-            self.rows += stride or size
+            self.rows += size
         rows = PlaceRows.LOCAL_EDGE if edges else PlaceRows.LOCAL
         number = len(self.taken) - 1
-        return ValuePlace(Memory.TEMPORARY, number, size, rows, stride=stride, own=own)
+        return ValuePlace(Memory.TEMPORARY, number, size, rows)
 
     def reach(self, end: Temporary) -> None:
         """Set aside what there is up to an end."""

@@ -7,7 +7,7 @@ members alone: the loops, and what must be in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from vertexrt.ir.ops import OPS
@@ -27,14 +27,12 @@ from vertexrt.lower.kernel import (
 )
 from vertexrt.lower.lowering import REDUCTIONS, SUMS_OVER_EDGES, ValuePlaces, can_move
 from vertexrt.lower.threads import (
-    Cuts,
     EdgeSum,
     ElementStatement,
     MakeElements,
     MakeNumber,
     PublishElements,
     PublishNumber,
-    PutInRing,
     ReduceElements,
     expressions_of,
 )
@@ -120,7 +118,6 @@ class DraftLoop:
     """
 
     size: int
-    cuts: Cuts
     statements: list[DraftStatement] = field(default_factory=list)
     made: set[int] = field(default_factory=set)
     written: set[int] = field(default_factory=set)
@@ -144,17 +141,13 @@ class DraftKernel:
 Kept = Number | ReadElement | Picked  # a member that is read
 
 
-def draft_loops(
-    given: GroupMembers, values: ValuePlaces, cuts_of: Callable[[int], Cuts], alias: bool
-) -> DraftKernel:
+def draft_loops(given: GroupMembers, values: ValuePlaces) -> DraftKernel:
     """Order the members of a group, and give each its loop.
 
     Args:
         values: with the places of what is in memory before, and of what belongs in tensors.
-        cuts_of: where the elements of a value are cut, () for all.
-        alias: parts of a concat are made where they end up.
     """
-    return _Loops(given, values, cuts_of, alias).run()
+    return _Loops(given, values).run()
 
 
 class _Loops:
@@ -165,15 +158,8 @@ class _Loops:
         copies: registers of copies so far, -1 and below; values have their own numbers.
     """
 
-    def __init__(
-        self,
-        given: GroupMembers,
-        values: ValuePlaces,
-        cuts_of: Callable[[int], Cuts],
-        alias: bool,
-    ) -> None:
+    def __init__(self, given: GroupMembers, values: ValuePlaces) -> None:
         self.nodes, self.members = values.nodes, given.members
-        self.cuts_of, self.alias = cuts_of, alias
         self.place = dict(values.place)
         self.values = ValuePlaces(values.nodes, values.binding)
         self.values.numbers = {k for k in self.members if self.nodes[k].type.shape == ()}
@@ -242,12 +228,12 @@ class _Loops:
             self._add_concat(k, node)
         elif node.op in REDUCTIONS and self.nodes[node.inputs[0]].type.shape != ():
             reduced = ReduceElements(k, node.op, self.values.element(node.inputs[0], J))
-            self._in_loop(reduced, self._loop_size(k), self.cuts_of(k)).pending.add(k)
+            self._in_loop(reduced, self._loop_size(k)).pending.add(k)
         elif node.type.shape == ():
             self._between(MakeNumber(k, self._value(k, node)))
         else:
             made = MakeElements(k, self._value(k, node))
-            loop = self._in_loop(made, node.type.size, self.cuts_of(k))
+            loop = self._in_loop(made, node.type.size)
             loop.made.add(k)
             loop.written.add(k)
 
@@ -260,11 +246,11 @@ class _Loops:
             self._between(PublishNumber(to, self.values.element(i, FIRST), child))
             return
         value = self.values.element(i, J)
-        self._in_loop(PublishElements(to, value, self._copy(), child), to.size, self.cuts_of(k))
+        self._in_loop(PublishElements(to, value, self._copy(), child), to.size)
 
     def _copy(self) -> int:
-        self.copies -= 2  # the second for a copy of the copy
-        return self.copies + 1
+        self.copies -= 1
+        return self.copies
 
     def _between(self, part: MakeNumber | PublishNumber) -> None:
         """Add what needs no loop, once the open one is over."""
@@ -272,12 +258,12 @@ class _Loops:
         self._need(_kept(part.value))
         self.draft.parts.append(part)
 
-    def _in_loop(self, statement: DraftStatement, size: int, cuts: Cuts) -> DraftLoop:
+    def _in_loop(self, statement: DraftStatement, size: int) -> DraftLoop:
         """Add a statement to the open loop if it can stand there, else to a new one."""
         loop, read = self.open, list[Kept]()
-        if not isinstance(statement, PutInRing) and statement.value is not None:
+        if statement.value is not None:
             read += _kept(statement.value)
-        if loop is not None and (loop.size, loop.cuts) != (size, cuts):
+        if loop is not None and loop.size != size:
             loop = None
         if loop is not None:
             # What is made in a loop, and read in another way than element by element.
@@ -291,7 +277,7 @@ class _Loops:
                 self._need(read[: apart.index(True) + 1])
                 loop = None
         if loop is None:
-            loop = self.open = DraftLoop(size, cuts)
+            loop = self.open = DraftLoop(size)
             self.draft.parts.append(loop)
         self._need(read)
         loop.statements.append(statement)
@@ -321,7 +307,7 @@ class _Loops:
             size = max(self.nodes[i].type.size, 1)
             if self.place.get(i) != self.place[k].part(start, size):
                 part = JoinPart(k, i, start, size, self.values.element(i, J), self._copy())
-                self._in_loop(part, size, part_of(self.cuts_of(k), start, size)).written.add(k)
+                self._in_loop(part, size).written.add(k)
             elif self.open is None:
                 self.draft.parts.append(JoinPart(k, i, start, size))
             else:
@@ -336,7 +322,7 @@ class _Loops:
         for i in self.nodes[k].inputs:
             size = self.nodes[i].type.size
             free = i in self.members and i not in self.place and i not in self.draft.in_memory
-            if self.alias and size > 1 and free and can_move(self.nodes[i]):
+            if size > 1 and free and can_move(self.nodes[i]):
                 self.place[i] = self.place[k].part(start, size)
                 self.draft.parts_of.setdefault(k, []).append((i, start))
             start += size
@@ -354,9 +340,3 @@ def _kept(value: Expression | EdgeSum) -> Iterator[Kept]:
 def in_register(e: ReadElement | Picked, made: Collection[int]) -> bool:
     """Tell whether an element is one that the thread has made in its loop."""
     return isinstance(e, ReadElement) and e.index == J and e.place.number in made
-
-
-def part_of(cuts: Cuts, start: int, size: int) -> Cuts:
-    """Return the cuts of a part of a value."""
-    inside = [c - start for c in cuts if start < c < start + size]
-    return (0, *inside, size) if cuts else ()

@@ -38,9 +38,6 @@ from vertexrt.lower.kernel import (
     register_name,
 )
 
-Cuts = tuple[int, ...]  # first elements of pieces, and the size
-NEAR = "near"  # a leaf: `gather`, of a state that may be in a row of the ring
-
 
 @dataclass(frozen=True, slots=True)
 class EdgeSum:
@@ -86,19 +83,13 @@ class MakeElements:
 
 @dataclass(frozen=True, slots=True)
 class StoreElements:
-    """Store a register, or what was read just so.
-
-    Attributes:
-        own: only the processor's own elements of pieces; () for all.
-    """
+    """Store a register, or what was read just so."""
 
     to: ValuePlace
     value: ReadElement
-    own: Cuts = ()
 
     def __str__(self) -> str:
-        own = f", own of {self.own}" if self.own else ""
-        return f"{self.to}{own} = {self.value}"
+        return f"{self.to} = {self.value}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,33 +112,6 @@ class PublishElements:
 
 
 @dataclass(frozen=True, slots=True)
-class PutInRing:
-    """Put a register in the tile's row of the ring.
-
-    Attributes:
-        tensor: whose elements they are, from `start` on.
-        together: so many threads send their elements to the other processors at once, as one
-            vector; 1: each sends its own; 0: they are sent later.
-    """
-
-    tensor: int
-    start: int
-    register: int
-    together: int = 0
-
-    @property
-    def sent(self) -> bool:
-        """Whether they are sent at once."""
-        return self.together > 0
-
-    def __str__(self) -> str:
-        sent = f", sent {self.together} together" if self.sent else ""
-        return (
-            f"ring, tensor {self.tensor} from {self.start} = {register_name(self.register)}{sent}"
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class ReduceElements:
     """Reduce a row to a number, which is known when the loop is over.
 
@@ -165,7 +129,7 @@ class ReduceElements:
         return f"{' = '.join([*map(str, self.to), f'%{self.number}'])} += {self.how} {self.value}"
 
 
-ElementStatement = MakeElements | StoreElements | PublishElements | PutInRing | ReduceElements
+ElementStatement = MakeElements | StoreElements | PublishElements | ReduceElements
 
 
 # Parts of a kernel.
@@ -184,20 +148,15 @@ class ElementLoop:
     """A loop over the elements of a row.
 
     Attributes:
-        cuts: () for all elements, else where they are cut in pieces, of which a processor has its
-            share of each.
         width: elements that a thread takes at once; ahead: how often, with all loads first.
         before: waits, and the numbers whose partial results begin, in order.
-        by_warp: all lanes of the row's warp add up its partial sums, see `ThreadKernel.apart`.
     """
 
     size: int
-    cuts: Cuts
     width: int
     before: tuple[RowWait | int, ...]
     statements: tuple[ElementStatement, ...]
     ahead: int = 1
-    by_warp: bool = False
 
     @property
     def sums_edges(self) -> bool:
@@ -205,19 +164,11 @@ class ElementLoop:
         made = (x.value for x in self.statements if isinstance(x, MakeElements))
         return any(isinstance(value, EdgeSum) for value in made)
 
-    def takes_once(self, threads: int, processors: int) -> bool:
-        """Tell whether each thread of a row takes elements once, of the processors' shares."""
-        if self.cuts:
-            return self.cuts == (0, threads * processors)
-        return self.size == threads * self.width
-
     def __str__(self) -> str:
-        own = f", own of {self.cuts}" if self.cuts else ""
         waits = [str(x) for x in self.before if isinstance(x, RowWait)]
         at_once = f", {self.width} at a time" if self.width > 1 else ""
         ahead = f", {self.ahead} loads ahead" if self.ahead > 1 else ""
-        by_warp = ", sums by the whole warp" if self.by_warp else ""
-        title = f"for elements 0:{self.size}{own}{at_once}{ahead}{by_warp}:"
+        title = f"for elements 0:{self.size}{at_once}{ahead}:"
         return "\n".join([*waits, title, *(f"  {x}" for x in self.statements)])
 
 
@@ -254,13 +205,10 @@ class ThreadKernel:
     """What the threads of each row do.
 
     Attributes:
-        threads: of a row; rows: of a block, 0 for the rows of a tile.
-        apart: from the threads of a row of a tile to those of the next; threads between make
-            what the row's own make again. 0 for as many as a row has.
+        threads: of a row; rows: of a block.
         scratch: elements of shared memory of a row; most: that it may have.
         edges: the rows are edges.
         listed: a launch may have a list of rows.
-        fewer: threads than a row has elements for, since only a warp's can wait for each other.
         splits_edges, relations: of `Program`.
     """
 
@@ -271,25 +219,15 @@ class ThreadKernel:
     edges: bool
     listed: bool
     parts: tuple[ThreadPart, ...]
-    fewer: bool = False
     splits_edges: bool = False
     relations: int = 1
-    apart: int = 0
 
     def __str__(self) -> str:
         what = "edge" if self.edges else "row"
         scratch = f", {self.scratch} elements of scratch" if self.scratch else ""
-        apart = f", {self.apart} from the last one's" if self.apart else ""
-        lines = [f"for each {what}, {self.threads} threads{apart}{scratch}:"]
+        lines = [f"for each {what}, {self.threads} threads{scratch}:"]
         lines += [f"  {line}" for part in self.parts for line in str(part).splitlines()]
         return "\n".join(lines)
-
-    @property
-    def crosses(self) -> bool:
-        """Tell whether threads of a row read what other threads made."""
-        return any(isinstance(part, RowWait) for part in self.parts) or any(
-            loop.before for loop in self.parts if isinstance(loop, ElementLoop)
-        )
 
 
 def expressions_of(value: Expression | EdgeSum) -> Iterator[Expression | FromParents]:
@@ -306,7 +244,7 @@ def read_by(x: ElementStatement | ThreadPart) -> Iterator[Expression | FromParen
     if isinstance(x, ElementLoop):
         for statement in x.statements:
             yield from read_by(statement)
-    elif not isinstance(x, PutInRing | RowWait):
+    elif not isinstance(x, RowWait):
         yield from expressions_of(x.value)
 
 
@@ -329,7 +267,7 @@ def with_register(x: ElementStatement, place: ValuePlace, register: int) -> Elem
             return replace(e, place=held)
         return replace(e, operands=tuple(map(read, e.operands))) if isinstance(e, Apply) else e
 
-    if isinstance(x, PutInRing) or isinstance(x.value, EdgeSum):
+    if isinstance(x.value, EdgeSum):
         return x
     value: Any = read(x.value)
     return replace(x, value=value)

@@ -34,33 +34,38 @@ class BatchShape(NamedTuple):
 
 
 def shape_of(batch: GraphBatch) -> BatchShape:
-    """Return the shape of a batch; a microsecond, and one more for each thousand vertices."""
-    # Whether graphs of what it was taken from have one size; else its own, if there are several.
-    whole, _ = source_of(batch)
+    """Return the shape of a batch; levels are found once for all that are taken of one."""
+    # What is known of graphs that others are taken from: whether they have one size, and levels.
+    whole, graphs = source_of(batch)
     form = whole.form
-    if form.same_sizes is None:
-        form.same_sizes = all(
-            int(each[1]) * (len(each) - 1) == each[-1] and (np.diff(each) == each[1]).all()
-            for each in starts_of(whole)
-        )
+    if form.level is None:
+        form.same_sizes = not any(np.diff(each, 2).any() for each in starts_of(whole))
+        form.level = number_levels(*fields_of(whole)[1:3])
     again = form.same_sizes and (whole is not batch or batch.num_graphs > 1)
-    return measure(*fields_of(batch)[:3], again)
+    return measure(form.level, starts_of(whole)[0], graphs, fields_of(batch).child, again)
 
 
 @compiled
-def measure(graph_ptr: Array, child_ptr: Array, child: Array, comes_again: bool) -> BatchShape:
-    """Count, and round."""
-    vertices = len(child_ptr) - 1
-    inner, edges, levels = 0, 0, 0
-    for level in number_levels(child_ptr, child):
-        levels = max(levels, level)
-        inner += level > 1
+def measure(
+    level: Array, graph_ptr: Array, graphs: Array, child: Array, comes_again: bool
+) -> BatchShape:
+    """Count, and round.
+
+    Args:
+        level, graph_ptr: of what graphs are taken from; graphs: their numbers there.
+        child: of the batch.
+    """
+    vertices, inner, edges, levels = 0, 0, 0, 0
+    for g in graphs:
+        for each in level[graph_ptr[g] : graph_ptr[g + 1]]:
+            vertices += 1
+            inner += each > 1
+            levels = max(levels, each)
     for each in child:
         edges += each >= 0
-    graphs, vertices = _rounded(len(graph_ptr) - 1), _rounded(vertices)
+    count, vertices = _rounded(len(graphs)), _rounded(vertices)
     inner, edges, levels = _rounded(inner), _rounded(edges), _rounded(levels)
-    found = graphs, vertices, inner, edges, levels, comes_again
-    return found  # type: ignore[return-value]
+    return count, vertices, inner, edges, levels, comes_again  # type: ignore[return-value]
 
 
 @compiled

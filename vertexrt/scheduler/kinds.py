@@ -95,13 +95,10 @@ def read_vertices(
     met = np.full(MET, -1, np.int64)
     met_path = np.empty(MET, np.int32)
     met_lazy = np.empty(MET, np.int32)
-    losses, before, at = 0, -1, 0
-    for u in range(count):
-        bits = has[u]
-        if bits != before:
-            function = int(functions[u]) if len(functions) > 0 else 0
-            at = (bits ^ (bits >> 5) ^ (bits >> 10) ^ function) & (MET - 1)
-            before = bits
+    losses = 0
+    for u in range(count):  # two alike in a row cannot be predicted: nothing branches on it
+        bits, function = has[u], int(functions[u]) if len(functions) > 0 else 0
+        at = (bits ^ (bits >> 5) ^ (bits >> 10) ^ function) & (MET - 1)
         if met[at] != bits:
             on_path, matters = bits & facts.path_masks[function], bits & facts.lazy_masks[function]
             path_kind = _number(on_path, facts.path_known)

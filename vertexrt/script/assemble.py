@@ -6,9 +6,6 @@ last of several tiles means waiting for all of them, so that one wait an instruc
 the latest tile that made a child (forward), for the exchange inside the tile, or for the stage
 before. A wait that an earlier one of the same script implies is left out.
 
-Instructions are written once, into rows of as many columns as their device has (`isa`): a GPU fills
-in its own columns where they are.
-
 A task may be cut in tiles. Segment s of a tile then runs before segment s + 1 of the tile before
 it, so that a processor works while the others finish what it is to receive. The temporaries of the
 tiles that are under way at once lie apart. Tasks that sum over rows stay whole: parts would change

@@ -104,17 +104,10 @@ def segment_names(programs: Sequence[str], segment_ptr: Sequence[int]) -> list[s
     return [f"{name}.{s}" for name, count in pairs for s in range(count)]
 
 
-def c_struct(
-    name: str, columns: Sequence[str], align: int, either: Sequence[Sequence[str]] = ()
-) -> str:
+def c_struct(name: str, columns: Sequence[str], align: int) -> str:
     """Return the C++ struct of a row of a script.
 
     Args:
-        columns: names of those that all rows have; align: bytes.
-        either: names of what follows; a row has one of these lists.
+        columns: their names; align: bytes.
     """
-    lines = [f"    int {', '.join(columns)};"]
-    if either:
-        lists = [f"        struct {{ int {', '.join(names)}; }};" for names in either]
-        lines += ["    union {", *lists, "    };"]
-    return "\n".join([f"struct alignas({align}) {name} {{", *lines, "};"])
+    return f"struct alignas({align}) {name} {{\n    int {', '.join(columns)};\n}};"

@@ -19,7 +19,6 @@ from vertexrt.ir.program import Stage
 from vertexrt.kernels.layout import temporaries
 from vertexrt.script import isa
 from vertexrt.script.assemble import Batch, Scripts
-from vertexrt.script.groups import Groups, GroupScripts, bounds_of
 from vertexrt.script.shape import Shape
 
 Array = np.ndarray[Any, Any]
@@ -28,9 +27,7 @@ Int64 = npt.NDArray[np.int64]
 PATH, PATH_BACKWARD = int(Stage.PATH), int(Stage.PATH_BACKWARD)
 PATH_STAGES = (PATH, PATH_BACKWARD)
 BY_ROWS = int(Split.ROWS)
-SEVERAL = 2  # members of a group that are simulated: all of them follow the same script
 ROWS_OF_TASK = "rows of the task"
-NO_ROWS = np.zeros(0, np.int32)
 REPORT = "report this as a bug; engine='batched' goes on"
 
 
@@ -69,7 +66,6 @@ class Verifier:
         shape, batch: what the scripts stand for.
         rows: execution rows of launches that are not contiguous.
         programs: names of the task programs, for messages.
-        name: of the group, at the start of messages.
     """
 
     def __init__(
@@ -81,10 +77,9 @@ class Verifier:
         batch: Batch,
         rows: Array,
         programs: Sequence[str],
-        name: str = "",
     ) -> None:
         self.script, self.waits, self.temporary = script, waits, temporary
-        self.shape, self.batch, self.rows, self.name = shape, batch, rows, name
+        self.shape, self.batch, self.rows = shape, batch, rows
         self.parts, self.length = script.shape[:2]
         self.vertices = len(batch.edge_ptr) - 1
         self.edge_row = np.empty(len(batch.child_row), np.int64)  # of the parent of each edge
@@ -111,7 +106,7 @@ class Verifier:
     def fail(self, part: int, at: int, got: str, expected: str) -> NoReturn:
         """Raise PlanError about one instruction."""
         line = isa.describe(isa.decode(self.script[part, at : at + 1])[0], self.names)
-        where = f"{self.name}processor {part}, instruction {at} ({line})"
+        where = f"processor {part}, instruction {at} ({line})"
         raise PlanError.at("script", f"{where}: {got}", expected, REPORT)
 
     def _wrong(self, wrong: Array) -> tuple[int, int] | None:
@@ -364,100 +359,8 @@ def verify_scripts(
     Verifier(scripts.words, waits, scripts.temporary, shape, batch, rows, programs).run()
 
 
-def verify_groups(
-    scripts: GroupScripts,
-    shape: Shape,
-    batch: Batch,
-    side_of: Array,
-    groups: Groups,
-    processors: int,
-    programs: Sequence[str] = (),
-) -> None:
-    """Check the scripts of groups that share one schedule; a wait is a barrier of the group.
-
-    Args:
-        scripts: as `assemble_groups` returned them, whatever a device has put in its own columns.
-        shape, batch, side_of, groups: what it took; processors: of a group.
-        programs: names of the task programs, for messages.
-    Raises: PlanError, which names group and instruction.
-    """
-    lengths, count = scripts.lengths, groups.number
-    if lengths.sum() != len(scripts.script) or lengths.min(initial=0) < 0:
-        got = f"scripts of {lengths.sum()} instructions"
-        raise _wrong(got, f"{len(scripts.script)} instructions")
-    owner = np.searchsorted(bounds_of(groups.graph_ptr, count), groups.order, "right") - 1
-    of_path = np.isin(shape.stage[batch.table[:, 0]], PATH_STAGES)
-    taken = batch.table[of_path & (side_of[batch.table[:, 0]] >= 0)].tolist()
-    made = {stage: np.zeros(len(groups.order), np.bool_) for stage in PATH_STAGES}  # by groups
-    for p, n, lo, *_ in taken:
-        made[int(shape.stage[p])][lo : lo + n] = True
-    starts = np.concatenate([[0], np.cumsum(lengths.reshape(-1))]).reshape(-1)
-    members = SEVERAL if processors > 1 else 1
-    for g in range(count):
-        side = np.repeat(np.arange(len(lengths)), lengths[:, g])
-        own = scripts.script[ranges(starts[g:-1:count], lengths[:, g])[0]]
-        # A barrier is a wait for all that is before it; so is the wait of all processors between
-        # two sides of the path.
-        barrier = own[:, isa.WAIT] != isa.NONE
-        barrier[1:] |= side[1:] != side[:-1]
-        barrier[:1] = False
-        before = np.where(barrier & (members > 1), np.arange(len(own)) - 1, isa.NONE)
-        script, waits = (np.repeat(each[None], members, 0) for each in (own, before))
-        mine = batch._replace(table=_share(taken, owner, batch.every_ptr, g))
-        check = Verifier(
-            script, waits, scripts.temporary, shape, mine, NO_ROWS, programs, f"group {g}, "
-        )
-        for at, wanted in enumerate(side.tolist()):
-            given = side_of[check.program[0, at]]
-            if given != wanted:
-                got = "all processors run its program" if given < 0 else f"it is of side {given}"
-                check.fail(0, at, got, f"instructions of side {wanted} that are the groups'")
-        for stage in PATH_STAGES:
-            _owned(check, owner, made[stage], g, stage)
-        check.run()
-
-
 def _wrong(got: str, expected: str) -> PlanError:
     return PlanError.at("script", got, expected, REPORT)
-
-
-def _owned(check: Verifier, owner: Array, made: Array, g: int, stage: int) -> None:
-    """Check that a group works on rows of its graphs, and needs none that another group makes.
-
-    Args:
-        owner: [rows] the group of each; made: [rows] whether a group makes it in this stage.
-    """
-    mine = check.of_stage(stage)
-    for k in np.flatnonzero(owner[mine.row] != g)[:1]:
-        row = mine.row[k]
-        got = f"row {row} is of group {owner[row]}"
-        check.fail(int(mine.part[k]), int(mine.at[k]), got, "its own rows")
-    gathers = check.shape.gathers[check.program[mine.part, mine.at]]
-    at = np.full(check.vertices, -1, np.int64)  # an instruction that needs what others make
-    chosen = mine if stage != PATH else mine.of(gathers)
-    at[chosen.row] = chosen.at
-    edges = np.flatnonzero(check.batch.child_row >= 0)
-    parent, child = check.edge_row[edges], check.batch.child_row[edges]
-    reader, needed = (parent, child) if stage == PATH else (child, parent)
-    foreign = made[needed] & (owner[needed] != g) & (at[reader] >= 0)
-    for k in np.flatnonzero(foreign)[:1]:
-        got = f"needs row {needed[k]}, which group {owner[needed[k]]} makes"
-        check.fail(0, int(at[reader[k]]), got, "rows of its own graphs")
-
-
-def _share(taken: list[list[int]], owner: Array, every_ptr: Array, g: int) -> Array:
-    """Return a group's share of the launches."""
-    found = []
-    for p, n, lo, *_ in taken:
-        mine = lo + np.flatnonzero(owner[lo : lo + n] == g)
-        if not len(mine):
-            continue
-        first, end = int(mine[0]), int(mine[-1]) + 1
-        if end - first != len(mine):
-            raise _wrong(f"rows {first}..{end - 1} of a task are not all of group {g}", "a slice")
-        edges = int(every_ptr[end] - every_ptr[first])
-        found.append([p, end - first, first, 0, edges, int(every_ptr[first])])
-    return np.array(found, np.int64).reshape(-1, 6)
 
 
 def verify_sums(tasks: Sequence[SegmentedTask]) -> None:

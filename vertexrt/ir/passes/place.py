@@ -20,6 +20,7 @@ from vertexrt.ir.program import COPIED, Node, Program, Stage, attributes
 
 UP = ("gather", "gather_all", "present", "degree")
 DOWN = ("scatter_child", "scatter_children")
+GATHERS = ("gather", "gather_all")
 ON_PATH = (Stage.PATH, Stage.PATH_BACKWARD)
 BELOW = "below"  # in place of an op that is about children of the layers below
 BACKWARD = ("loss_scale", "seed", "gather_parents")
@@ -27,7 +28,7 @@ CHEAP = ("leaf", "scalar", "view")
 
 
 def place(
-    program: Program, eager: bool = True, lazy: bool = True, sums_in_tasks: bool = True
+    program: Program, eager: bool = True, lazy: bool = True, by_units: bool = False
 ) -> Program:
     """Return the program with the stage of every node set.
 
@@ -35,7 +36,9 @@ def place(
         program: F, or F and dF, with the layers of its functions.
         eager: False puts eager nodes into every task (the ablation's baseline).
         lazy: False puts lazy and final nodes into every task.
-        sums_in_tasks: so are sums over rows; False leaves them for the end.
+        by_units: processors own units of the path, not rows. So sums over rows are left for the
+            end in any case; and the path finds what is pulled, given as a gradient or drawn in rows
+            of its own, without an index, where it need not be made there.
     """
     own = [
         frozenset([BELOW if n.op in (*UP, *DOWN) and not is_within_layer(program, n) else n.op])
@@ -49,26 +52,30 @@ def place(
         for source in program.nodes[k].inputs:
             below[source] |= below[k]
     stages = [_stage(ops, readers) for ops, readers in zip(above, below, strict=True)]
-    if any(node.op in ("gather", "gather_all") for node in program.nodes):
-        stages = _sink_parts(program, _sink(program, stages))
+    if any(node.op in GATHERS for node in program.nodes):
+        stages = _sink_parts(program, _sink(program, stages, by_units))
     else:
         stages = [Stage.LAZY if s in (Stage.EAGER, Stage.PATH) else s for s in stages]
     if not eager:
         stages = [Stage.PATH if s == Stage.EAGER else s for s in stages]
     if not lazy:
-        apart = () if sums_in_tasks else OVER_ROWS
+        apart = OVER_ROWS if by_units else ()
         stages = [
             _in_task(s, ops) if ops.isdisjoint(apart) else Stage.FINAL
             for s, ops in zip(stages, above, strict=True)
         ]
     nodes = [replace(n, stage=s) for n, s in zip(program.nodes, stages, strict=True)]
-    if program.layers:
-        nodes = _read_once(nodes)
+    nodes = _read_once(nodes, by_units)
     return program.with_nodes([replace(n, origin=k) for k, n in enumerate(nodes)])
 
 
-def _read_once(nodes: list[Node]) -> list[Node]:
-    """Let the path read a copy of what was gathered before it: a row of its own."""
+def _given_in_rows(node: Node) -> bool:
+    """Tell whether a node is a vector that the user gives, which is found by an index."""
+    return node.op in ("pull", "seed") and node.type.dtype == "float" and node.type.shape != ()
+
+
+def _read_once(nodes: list[Node], given: bool) -> list[Node]:
+    """Let the path read a copy of what was gathered, or given, before it: a row of its own."""
     read = {i for node in nodes if node.stage in ON_PATH for i in node.inputs}
     found: list[Node] = []
     moved: list[int] = []  # where each node has gone, and its copy
@@ -77,7 +84,8 @@ def _read_once(nodes: list[Node]) -> list[Node]:
         places = copies if node.stage in ON_PATH else moved
         moved.append(len(found))
         found.append(node.moved(tuple(places[i] for i in node.inputs)))
-        if k in read and node.op == "gather" and node.stage not in ON_PATH:
+        copied = node.op == "gather" or (given and _given_in_rows(node))
+        if k in read and copied and node.stage not in ON_PATH:
             made = attributes({"shape": node.type.shape, COPIED: True})
             found.append(replace(node, op="concat", inputs=(moved[k],), attrs=made))
         copies.append(len(found) - 1)
@@ -101,11 +109,12 @@ def _in_task(stage: Stage, above: frozenset[str]) -> Stage:
     return Stage.PATH_BACKWARD if after else Stage.PATH
 
 
-def _sink(program: Program, stages: list[Stage]) -> list[Stage]:
+def _sink(program: Program, stages: list[Stage], by_units: bool) -> list[Stage]:
     """Move cheap lazy nodes to the stage of their first reader, so that fusion takes them in.
 
     An elementwise value that only the backward path reads (tanh', say) costs a pass over memory
-    when it is made apart. Leaves go to their first reader in any case.
+    when it is made apart. Leaves go to their first reader in any case; what draws, or looks the
+    user's rows up, does not where processors share the path `by_units`.
     """
     stages = list(stages)
     readers = program.consumers()
@@ -114,7 +123,9 @@ def _sink(program: Program, stages: list[Stage]) -> list[Stage]:
         if not readers[k]:
             continue
         first = min(stages[r] for r in readers[k])
-        free = role == "leaf" and node.op not in ("gather", "gather_all")
+        free = role == "leaf" and node.op not in GATHERS
+        if by_units and (OPS[node.op].draws or _given_in_rows(node)):
+            continue
         if free or (stages[k] == Stage.LAZY and role in CHEAP and first > Stage.LAZY):
             stages[k] = first
     return stages

@@ -152,8 +152,9 @@ def _disjoint_sum(out: Rewriter, node: Node) -> int | None:
 
 def _one_part(out: Rewriter, node: Node) -> int | None:
     """Take the part for the whole, unless it is a copy on purpose, of `place`."""
-    alone = len(node.inputs) == 1 and out.nodes[node.inputs[0]].type == node.type
-    return node.inputs[0] if alone and not node.has(COPIED) else None
+    part = out.nodes[node.inputs[0]]
+    alone = len(node.inputs) == 1 and part.type == node.type
+    return node.inputs[0] if alone and (part.op == "const" or not node.has(COPIED)) else None
 
 
 def _equal_constants(out: Rewriter, node: Node) -> int | None:

@@ -366,7 +366,6 @@ class CpuBackend(HostCosts):
         tasks: list[SegmentedTask],
         binding: Binding,
         processors: int,
-        kinds: npt.NDArray[np.int64],
         rule: UpdateRule | None,
     ) -> Processors:
         """Lower segments for processors that are threads."""

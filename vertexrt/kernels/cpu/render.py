@@ -200,7 +200,7 @@ class _KernelCode(Code):
         if place.rows == PlaceRows.ONE:
             return self.base(place) + place.start
         of_edge = place.rows in (PlaceRows.EDGE, PlaceRows.LOCAL_EDGE)
-        alike = replace(place.part(0, 0), own=None)  # however many there are
+        alike = place.part(0, 0)  # however many there are
         return self._start(alike, scope=EDGE if of_edge else ROW)
 
     @once(ROW)

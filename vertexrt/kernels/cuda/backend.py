@@ -17,7 +17,7 @@ from vertexrt.kernels.cuda.persistent import KernelOptions, PersistentExecutable
 from vertexrt.kernels.cuda.task_launches import APART
 from vertexrt.kernels.cuda.weights import holds_pairs
 from vertexrt.kernels.layout import Binding
-from vertexrt.kernels.ways import FEWEST, Configuration, Work
+from vertexrt.kernels.ways import Configuration, Work
 from vertexrt.scheduler.batch_shape import BatchShape
 
 
@@ -27,8 +27,8 @@ class CudaBackend:
     Args:
         dtype: of parameters and values.
         passes: what of the persistent engine is on.
-        streamed: groups of how many processors read weights from memory that do not fit on chip;
-            for others, or with None for all, there is no kernel then.
+        any_function: phases of the path that are no cells, or whose weights fit in no group on
+            chip, run in turn; else there is no kernel then.
     """
 
     name = "cuda"
@@ -42,11 +42,11 @@ class CudaBackend:
         device: Device,
         dtype: npt.DTypeLike,
         passes: Passes | None = None,
-        streamed: int | None = FEWEST,
+        any_function: bool = True,
     ) -> None:
         self.device = device
         self.dtype = dtype
-        self.passes, self.streamed = passes or Passes(), streamed
+        self.passes, self.any_function = passes or Passes(), any_function
         self.where = f"{device.name} {device.precision}"  # in the key of timed choices
 
     def ways(self, threads: int, processors: int | None) -> list[Configuration]:
@@ -71,20 +71,18 @@ class CudaBackend:
         tasks: list[SegmentedTask],
         binding: Binding,
         processors: int,
-        kinds: npt.NDArray[np.int64],
         rule: UpdateRule | None,
     ) -> PersistentExecutable:
         """Generate a persistent kernel, compile it or find it in the cache.
 
         Args:
             processors: of a group; less than 1 for as few as the weights fit.
-            kinds, rule: see `layout.Backend`.
-        Raises: DeviceError, when the weights of the path do not fit on chip, and that is refused.
+            rule: see `layout.Backend`.
+        Raises: NoKernelError, when a phase of the path would run in turn, and that is refused.
         """
         compile_beside(np.dtype(self.dtype))
         wanted = processors if processors > 0 else None
         rules = () if rule is None else (rule,)
-        streams = processors == self.streamed
         passes = self.passes
-        asked = KernelOptions(wanted, passes.hold, passes.gradients, passes.cuts, streams, rules)
-        return PersistentExecutable(tasks, binding, self.device, self.dtype, asked, kinds)
+        asked = KernelOptions(wanted, passes.hold, passes.cuts, self.any_function, rules)
+        return PersistentExecutable(tasks, binding, self.device, self.dtype, asked)

@@ -10,7 +10,6 @@ from vertexrt.errors import UsageError
 from vertexrt.ir.program import Program
 from vertexrt.kernels.cuda import cupy_device, cupy_import
 from vertexrt.kernels.cuda.device import Device
-from vertexrt.kernels.ways import FEWEST
 
 if TYPE_CHECKING:
     from vertexrt.kernels.cuda.device_executor import CudaExecutor
@@ -66,8 +65,7 @@ def compile_on(gpu: Device, traced: Program, options: CompileOptions) -> CudaExe
     from vertexrt.kernels.cuda.device_executor import CudaExecutor
 
     passes = options.passes
-    # The batched engine is faster than one that reads most weights from memory in each product.
-    streamed = None if options.engine == "auto" else options.processors or FEWEST
-    backend = CudaBackend(gpu, options.dtype, passes, streamed)
+    # The batched engine is faster than one that reads weights from memory in each product.
+    backend = CudaBackend(gpu, options.dtype, passes, options.engine != "auto")
     model = CompiledModel(traced, backend, options, 1)
     return CudaExecutor(model, gpu)

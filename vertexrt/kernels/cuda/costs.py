@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 
-from vertexrt.kernels.cuda.persistent import GRAPHS_A_CLUSTER, GROUPS, MOST_REGISTERS
-from vertexrt.kernels.cuda.rows_at_once import MOST_OF_A_CLUSTER
+from vertexrt.kernels.cuda.persistent import GROUPS, MOST_REGISTERS
 from vertexrt.kernels.cuda.weight_layout import THREADS, TILE_ROWS
+from vertexrt.kernels.cuda.weights import MOST_OF_A_CLUSTER
 from vertexrt.kernels.ways import FEWEST, Configuration, Work
 from vertexrt.scheduler.batch_shape import BatchShape
 
@@ -74,7 +74,7 @@ def seconds_of(
     wide = batch.vertices * work.apart * (3 if work.trains else 1) + path * work.trains
     levels = batch.levels * work.types * (1 + BACK * work.trains)
     if way.persistent:
-        if not _fits(way.processors, work, batch, processors, element):
+        if not _fits(way.processors, work, element):
             return math.inf
         level = _persistent_level(way.processors, work, batch, processors)
         end = FINISH if work.trains else STEP
@@ -87,17 +87,11 @@ def seconds_of(
     return step + levels * level + finish * work.trains + wide * WIDE
 
 
-def _fits(size: int, work: Work, batch: BatchShape, processors: int, element: int) -> bool:
+def _fits(size: int, work: Work, element: int) -> bool:
     """Tell whether groups of a size hold the weights, and a layer has no more than MOST_TYPES."""
     held = (work.row + work.edge) / size * work.together * element
-    largest = size == MOST_OF_A_CLUSTER and _are_clusters(size, batch, processors)
-    most = IN_BOTH if largest else ON_CHIP
+    most = IN_BOTH if size == MOST_OF_A_CLUSTER else ON_CHIP
     return size == FEWEST or (work.together <= MOST_TYPES and held <= most)
-
-
-def _are_clusters(size: int, batch: BatchShape, processors: int) -> bool:
-    """Predict what `PersistentExecutable.clustered` says of groups of a size."""
-    return batch.graphs <= GRAPHS_A_CLUSTER * _clusters(size, processors)
 
 
 def _clusters(size: int, processors: int) -> int:
@@ -126,7 +120,7 @@ def _persistent_level(size: int, work: Work, batch: BatchShape, processors: int)
     held = (work.row + work.edge) / size
     if size == FEWEST:
         return LAST
-    near = _are_clusters(size, batch, processors)
+    near = 1 < size <= MOST_OF_A_CLUSTER
     groups = min(batch.graphs, _clusters(size, processors) if near else processors // size)
     largest = math.ceil(batch.graphs / groups) / batch.graphs  # share of a group
     rows = max(_rows(work, batch) * largest, 1.0)

@@ -216,9 +216,14 @@ class CupyDevice:
         """Set an attribute of the function."""
         self.check(self._prepare(function, size), -1, -1)
 
+    @property
+    def has_clusters(self) -> bool:
+        """Whether it is a Hopper GPU or a later one."""
+        return self.compute_capability >= (9, 0)
+
     def clusters(self, function: int, size: int, shared: int) -> int:
         """Ask the driver."""
-        if self.compute_capability < (9, 0) or not 1 < size <= LARGEST_CLUSTER:
+        if not self.has_clusters or not 1 < size <= LARGEST_CLUSTER:
             return 0
         if self._prepare(function, shared):
             return 0

@@ -142,6 +142,10 @@ class Device(Protocol):
             cluster: blocks of a cluster; 1 for none.
         """
 
+    @property
+    def has_clusters(self) -> bool:
+        """Whether blocks may be thread-block clusters."""
+
     def clusters(self, function: int, size: int, shared: int) -> int:
         """Return how many clusters of so many blocks run at once; 0 where there are none."""
 

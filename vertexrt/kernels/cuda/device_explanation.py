@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from textwrap import indent
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from vertexrt.engine.batched import Run
 from vertexrt.engine.variant import Variant
 from vertexrt.kernels.cuda.branches import Branches
+from vertexrt.kernels.cuda.cell_text import CellText
 from vertexrt.kernels.cuda.dependences import launched_steps
 from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.driver import IS_GEMM, Grid, sizes_of
@@ -52,7 +52,7 @@ class DeviceExplanation:
             return [f"launches: {title_of(step)}" for step in launches[number].plan.steps]
         executable = cast("PersistentExecutable", variant.ready().processors)
         if executable.sides[number] >= 0:
-            return ["groups of processors run its segments"]
+            return ["groups of processors run it as a cell"]
         steps = executable.launches[number].plan.steps
         return [f"all processors run: {title_of(step)}" for step in steps]
 
@@ -64,8 +64,10 @@ class DeviceExplanation:
         executable = cast("PersistentExecutable", variant.ready().processors)
         if executable.sides[number] < 0:
             return str(executable.launches[number].plan)
-        segments = enumerate(executable.writer.path[number].segments)
-        return "\n".join(f"segment {s}:\n{indent(str(x), '  ')}" for s, x in segments)
+        side, writer = int(executable.sides[number]), executable.writer
+        cells, places = writer.cells[side]
+        text = CellText(f"side_{side}", cells, writer.sides[side], places, writer.numbers)
+        return "\n".join(text.lines())
 
     def calls(self, run: Run) -> str:
         """Say how many kernels, and products, there are."""
@@ -95,7 +97,7 @@ class DeviceExplanation:
         """Count kernels; products, and what several streams share; or instructions and waits."""
         if run.configuration.persistent:
             trains = run.variant.use.backward
-            executable, _, written = write_launch(
+            _, _, written = write_launch(
                 run, run.layout.table, self.persistent_launch, False, trains
             )
             return {
@@ -103,7 +105,6 @@ class DeviceExplanation:
                 "kernels": 1,
                 "instructions": len(written.script),
                 "waits": int((written.script[:, WAIT] != NONE).sum()),
-                "unheld_bytes": executable.weights_in_memory,
             }
         kernels, wide, library = self._launched(run)
         found: dict[str, float] = {
@@ -120,6 +121,6 @@ class DeviceExplanation:
         executable, path, written = write_launch(
             run, run.layout.table, self.persistent_launch, False, trains
         )
-        blocks = self.persistent_launch.blocks(executable, path.clustered)
+        blocks = self.persistent_launch.blocks(executable)
         params = run.variant.binding.params
         return explain_launch(Launch(executable, path, written, blocks, params, trains))

@@ -20,30 +20,13 @@ from vertexrt.kernels.cuda.pack import Arrays, Places, pack
 from vertexrt.kernels.cuda.script_rounds import Facts
 from vertexrt.native.compiled import compile_ahead
 from vertexrt.scheduler.kinds import VertexFacts, is_within
-from vertexrt.script.shape import Shape
 
 INTS, LONGS, TABLE = np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros((0, 0), np.int64)
 PULLS, FLAGS, BYTES = np.zeros((0, 0), np.int32), np.zeros(0, np.bool_), np.zeros(0, np.uint8)
 FACTS = Facts(
-    LONGS,
-    LONGS,
-    LONGS,
-    LONGS,
-    0,
-    LONGS,
-    TABLE,
-    TABLE,
-    FLAGS,
-    FLAGS,
-    LONGS,
-    LONGS,
-    LONGS,
-    TABLE,
-    TABLE,
-    TABLE,
-    TABLE,
-)
-SHAPE = Shape(LONGS, LONGS, LONGS, LONGS, FLAGS, FLAGS, TABLE)
+    LONGS, LONGS, LONGS, 0, LONGS, TABLE, TABLE, FLAGS, FLAGS, LONGS, LONGS, LONGS, TABLE
+)  # fmt: skip
+CELLS = LONGS, LONGS, LONGS, LONGS, TABLE
 VERTICES = VertexFacts(
     LONGS, LONGS, TABLE, 0, LONGS, LONGS, LONGS, LONGS, LONGS, LONGS, LONGS, LONGS
 )  # fmt: skip
@@ -62,8 +45,8 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     compile_ahead(
         write_all,
         tuple(LaidOut(TABLE, PULLS, INTS, INTS, TABLE, INTS, INTS)),
-        tuple(OfKernel(FLAGS, LONGS, LONGS, FACTS, SHAPE)),
-        tuple(Chosen(1, 1, 1, 1, False, False, 0, 0)),
+        tuple(OfKernel(0, LONGS, LONGS, FACTS, CELLS)),
+        tuple(Chosen(1, False, False, 0)),
         UNKNOWN,
     )
     compile_ahead(
@@ -73,7 +56,7 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     compile_ahead(is_within, PULLS, LONGS, TABLE)
     batch = Arrays(INTS, INTS, TABLE, INTS, INTS, reals, PULLS, LONGS)
     run = Places(0, 0, 0, 0, 0, 0, 1.0, 0, 0, 0)
-    lists = (INTS,) * 3, TABLE, (INTS,) * 4
+    lists = (INTS,) * 3, TABLE, (INTS,) * 6
     facts = FLAGS, LONGS, 0, (0, 0)
     compile_ahead(pack, BYTES, 0, facts, tuple(batch), tuple(run), lists)
 

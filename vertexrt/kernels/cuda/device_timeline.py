@@ -14,7 +14,6 @@ from vertexrt.engine.trace import GroupRecord, Special, Timeline
 from vertexrt.kernels.cuda.instruction import (
     BACKWARD,
     CHECK,
-    COLLECT,
     FINISH,
     FIRST_OP,
     FORWARD,
@@ -33,7 +32,6 @@ NANOSECONDS = 1e9  # in a second
 SPECIAL = {
     FORWARD: Special("weights", waits_last=True),
     BACKWARD: Special("weights'", waits_last=True),
-    COLLECT: Special("sums"),
     SQUARES: Special("norm"),
     FINISH: Special("loss"),
     CHECK: Special("check"),
@@ -55,13 +53,10 @@ def record_launch(
     """
     timeline.begin()
     ran = int((stamps[:, 0, 0] == BOTH_CLOCKS).sum())  # the others were not launched
-    groups, each = path.lengths.shape[1], executable.processors
-    script, common = written.script, written.common
+    groups, each, script = path.groups, executable.processors, written.script
     parts = _parts(executable, written)
-    every = np.where(np.arange(len(script)) < common, ran, executable.processors)
-    waits_for = np.where(script[:, WAIT] != NONE, every, 0)
-    special = [SPECIAL.get(op) for op in script[:common, OP].tolist()]
-    special += [None] * (len(script) - common)
+    waits_for = np.where(script[:, WAIT] != NONE, ran, 0)
+    special = [SPECIAL.get(op) for op in script[:, OP].tolist()]
     bounds = [*range(0, groups * each + 1, each), ran]
     for group, first in enumerate(bounds[:-1]):
         mine = [_times(own) for own in stamps[first : bounds[group + 1]]]
@@ -102,12 +97,12 @@ def _times(own: Array) -> Array:
 
 
 def _parts(executable: PersistentExecutable, written: WrittenScripts) -> Array:
-    """Return which segment of its program each instruction runs; outside the path, which step."""
+    """Return which step of its program each instruction runs, 0 where it runs none."""
     script, writer = written.script, executable.writer
     steps_ptr = executable.facts.steps_ptr
-    parts = script[:, OP] - np.array(writer.segment_ptr())[script[:, PROGRAM]]
-    for at, (op, program) in enumerate(script[: written.common, [OP, PROGRAM]].tolist()):
+    parts = np.zeros(len(script), np.int64)
+    for at, (op, program) in enumerate(script[:, [OP, PROGRAM]].tolist()):
         if op >= FIRST_OP:
             steps = writer.all_steps[steps_ptr[program] : steps_ptr[program + 1]]
             parts[at] = [writer.op(step) for step in steps].index(op)
-    return np.asarray(parts)
+    return parts

@@ -8,8 +8,6 @@ from typing import ClassVar
 
 from vertexrt.ir.expressions import CUDA, translate
 from vertexrt.kernels.cuda.row_text import EDGE_ORDER, RowText
-from vertexrt.kernels.cuda.segments import PartialSums, TileFacts
-from vertexrt.kernels.cuda.weights import first_own, most_own
 from vertexrt.lower.kernel import (
     Apply,
     Constant,
@@ -21,11 +19,9 @@ from vertexrt.lower.kernel import (
     Picked,
     RandomDraw,
     ReadElement,
-    ValuePlace,
     register_name,
 )
 from vertexrt.lower.lowering import NLL, NLL_GRAD
-from vertexrt.lower.threads import NEAR, Cuts
 
 LANES = "VRT_LANES "  # what follows is done for each lane c of a vector
 
@@ -33,37 +29,27 @@ LANES = "VRT_LANES "  # what follows is done for each lane c of a vector
 class ElementText:
     """Prints what is read, in a loop over elements or for the row.
 
-    Args:
-        tile: what a segment of the path refers to.
-
     Attributes:
-        cuts: of the loop that is being printed.
-        known: text -> name of what was read, in that loop; None between loops.
+        known: text -> name of what was read, in the loop that is being printed; None between loops.
         ahead: name -> text of what that loop loads before all else; None where it need not.
-        by_warp: all lanes of the row's warp add up partial sums in that loop.
     """
 
-    def __init__(self, t: RowText, tile: TileFacts | None) -> None:
-        self.t, self.tile = t, tile
-        self.cuts: Cuts = ()
+    def __init__(self, t: RowText) -> None:
+        self.t = t
         self.known: dict[str, str] | None = None
         self.ahead: dict[str, str] | None = None
-        self.by_warp = False
 
     @contextmanager
-    def in_loop(
-        self, cuts: Cuts = (), ahead: dict[str, str] | None = None, by_warp: bool = False
-    ) -> Iterator[list[str]]:
+    def in_loop(self, ahead: dict[str, str] | None = None) -> Iterator[list[str]]:
         """Collect the lines of a loop over elements.
 
         Args:
             ahead: gets the loads, which are no lines then.
-            by_warp: of `ElementLoop`.
         """
-        self.cuts, self.known, self.ahead, self.by_warp = cuts, {}, ahead, by_warp
+        self.known, self.ahead = {}, ahead
         with self.t.inside() as lines:
             yield lines
-        self.cuts, self.known, self.ahead, self.by_warp = (), None, None, False
+        self.known, self.ahead = None, None
 
     def element(self, e: Expression) -> str:
         """Return the text of an element, in a loop that of lane c."""
@@ -143,12 +129,7 @@ class ElementText:
         place, j = e.place, e.index
         if place.memory == Memory.REGISTER:
             return f"{register_name(place.number)}.v[c]"
-        if place.memory == Memory.SUMS:
-            return self._total_of_parts(place, j)
         base = self.t.base(place)
-        if place.own is not None:
-            at = self.own_element(j, *place.own)
-            return f"{base}[{at}]" if self.known is None else self._load(f"{base} + {at}")
         if _is_bare(j, place.size):
             return f"(*({base}))"
         return self._at(base, j)
@@ -171,31 +152,6 @@ class ElementText:
             else:
                 self.t.line(f"const Vec<W> {known[text]} = {text};")
         return f"{known[text]}.v[c]"
-
-    def own_element(self, j: Index, piece: int, each: int) -> str:
-        """Return which of the processor's own elements an element is.
-
-        Args:
-            piece: elements of each piece of the value; each: the most that a processor owns of one.
-        """
-        assert self.tile is not None
-        first = first_own(piece, self.tile.processors)
-        if self.cuts == (0, piece) and j.moves and j.shift % piece == 0:
-            return f"({j.shift // piece * each} + j - {first})"
-        return f"(({j}) / {piece} * {each} + ({j}) % {piece} - {first})"
-
-    def _total_of_parts(self, place: ValuePlace, j: Index) -> str:
-        """Return an element of a product, whose partial sums are added up here."""
-        assert self.tile is not None
-        at, processors = self.tile.sums[place.number], self.tile.processors
-        own = f"({j})"
-        if processors > 1:
-            own = self.own_element(j, at.piece, most_own(at.piece, processors))
-        row = "i - done" if at.times == 1 else f"(i - done) * {at.times} + {own} / {at.own}"
-        own = own if at.times == 1 else f"{own} % {at.own}"
-        if not j.moves:  # one element, the same for all lanes
-            return f"{_total(at, row, own, '1', False)}.v[0]"
-        return self.once(_total(at, row, own, "W", self.by_warp))
 
     # Leaves.
 
@@ -227,34 +183,21 @@ class ElementText:
             return self.t.edge_value("child", "int", f"{pointer}[e]")
         return self._of_slot("child", slot, pointer)
 
-    def _of_slot(self, name: str, slot: int, pointer: str, test: str = "") -> str:
+    def _of_slot(self, name: str, slot: int, pointer: str) -> str:
         """Return what an array has for the edge in a slot, -1 where there is none."""
         first, end = self.t.first_edge(), self.t.end_edge()
-        there = f"{test}{first} + {slot} < {end} ? {pointer}[{first} + {slot}] : -1"
+        there = f"{first} + {slot} < {end} ? {pointer}[{first} + {slot}] : -1"
         return self.t.row_value(f"{name}{slot}", "int", there)
 
     def state(self, e: Leaf) -> str:
-        """Return the pointer to the state of a child: in the ring, or in its tensor, or zeros."""
+        """Return the pointer to the state of a child, or to zeros."""
         tensor = self.t.word(f"tensor_{e.number}", "real*")
         zero = self.t.word("zero", "const real*")
         child = self.child(e.slot, e.relation)
         at = f"{child} >= 0 ? (const real*){tensor} + (long long){child} * {e.size} : {zero}"
-        if e.op == NEAR:
-            at = self._in_ring(e, at)
         define = self.t.row_value if e.slot >= 0 else self.t.edge_value
         of = f"_of_{e.relation}" if e.relation else ""
         return define(f"c{e.number}_{e.slot + 1}{of}", "auto", at)
-
-    def _in_ring(self, e: Leaf, in_memory: str) -> str:
-        assert self.tile is not None
-        entry = self.tile.rows[e.number]
-        slots = self.t.word("child_slot", "const int*")
-        if e.slot >= 0:
-            there = self._of_slot("near", e.slot, slots, "a.children && ")
-        else:
-            there = self.t.edge_value("near", "int", f"a.children ? {slots}[e] : -1")
-        in_ring = f"(const real*)ring + {there} * {entry.step} + {entry.start}"
-        return f"{there} >= 0 ? {in_ring} : ({in_memory})"
 
     def _gather(self, e: Leaf) -> str:
         return self._at(self.state(e), e.index)
@@ -327,7 +270,6 @@ class ElementText:
         "arange": _arange,
         "param": _param,
         "gather": _gather,
-        NEAR: _gather,
         "present": _is_there,
         "has_child": _is_there,
         "has_integer": _has_integer,
@@ -338,13 +280,6 @@ class ElementText:
         "seed": _seed,
         "embed": _embed,
     }
-
-
-def _total(at: PartialSums, row: str, own: str, width: str, by_warp: bool) -> str:
-    """Return the text that adds up so many own rows of partial sums."""
-    kind = f"{width}, {at.rows}, {at.own}, {at.deep}"
-    name = f"total_by_warp<{kind}, T>" if by_warp else f"total_of_parts<{kind}>"
-    return f"{name}(partial + {at.start}, {row}, {own})"
 
 
 def _is_bare(j: Index, size: int) -> bool:

@@ -1,58 +1,75 @@
-"""Lower the tasks of the path to segments for the processors of a persistent kernel.
+"""The path of a persistent kernel for groups of some size: what runs as cells, and with which
+weights on chip.
 
-A segment is a function of one tile of rows. Its groups are loops of a processor's threads over the
-rows and, of each, over the elements that the processor owns; its products multiply by weights that
-the processor holds (`resident_weights.cuh`). Temporaries of a tile are in shared memory.
-
-Source: VPPS (MICRO 2018), section III; a segment as one function is ours.
+A phase of the path that is no cell runs in turn: all processors run the launches of its levels,
+with a meeting of all between two of them, as they run what is outside the path
+(`script_rounds.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from vertexrt.config import config
-from vertexrt.ir.layers import is_within_layer
-from vertexrt.ir.passes.fuse import Group
-from vertexrt.ir.passes.segment import SegmentedTask, Split
-from vertexrt.ir.passes.store import is_free
+from vertexrt.ir.layers import Phase, is_within_layer
+from vertexrt.ir.passes.segment import SegmentedTask, segment_tasks
 from vertexrt.ir.program import Stage
-from vertexrt.kernels.cuda.path_groups import lower_path_group
-from vertexrt.kernels.cuda.path_products import lower_products
-from vertexrt.kernels.cuda.path_steps import Step, groups_after, products_in
-from vertexrt.kernels.cuda.path_task import PathTask, SegmentContext, plan_task
-from vertexrt.kernels.cuda.prefetch import copies_ahead
-from vertexrt.kernels.cuda.ring import made_before
-from vertexrt.kernels.cuda.ring_uses import LoweredTask, hand_on_rows
-from vertexrt.kernels.cuda.segments import (
-    CopyAhead,
-    PathSegment,
-    PlainStep,
-    RowsAtATime,
-    Together,
+from vertexrt.kernels.cuda.cell import LEVEL_ROWS, CellSide
+from vertexrt.kernels.cuda.cell_cut import NoCell, cut_side
+from vertexrt.kernels.cuda.cell_text import cell_places, fixed_bytes, least_places
+from vertexrt.kernels.cuda.weights import (
+    SHARED_STATE_BYTES,
+    Budget,
+    Misfit,
+    SideWeights,
+    place_weights,
 )
-from vertexrt.kernels.cuda.verify_segments import verify_segments
-from vertexrt.kernels.cuda.weight_layout import TILE_ROWS
 from vertexrt.kernels.layout import Binding
-from vertexrt.lower.kernel import ValuePlace
-from vertexrt.lower.threads import ThreadKernel
+
+NO_ROOM = "its weights do not fit on chip beside a level"
+NOT_HELD = "weights are not held"
 
 
-def lower_path(
-    tasks: Sequence[SegmentedTask], binding: Binding, vector: int, processors: int
-) -> dict[int, LoweredTask]:
-    """Lower all tasks of the path, by number of the task."""
-    found = {
-        p: lower_task(plan_task(plan, binding, vector, processors))
-        for p, plan in enumerate(tasks)
-        if not is_outside_path(plan)
-    }
-    found = hand_on_rows(found)
-    if config().check:
-        for lowered in found.values():
-            verify_segments(lowered)
-    return found
+@dataclass(frozen=True, slots=True)
+class CutPath:
+    """The phases of a path that may run as cells.
+
+    Attributes:
+        cells: of each phase, those for fewer rows a level come later.
+        in_turn: why each of the others runs in turn.
+    """
+
+    cells: dict[Phase, Sequence[CellSide]] = field(default_factory=dict)
+    in_turn: dict[Phase, str] = field(default_factory=dict)
+
+
+class Placed(NamedTuple):
+    """A side that runs cells.
+
+    Attributes:
+        places: how many there are for states and for edges.
+        needs_registers: shared memory has no room for the weights that registers hold.
+    """
+
+    cells: CellSide
+    weights: SideWeights
+    places: tuple[int, int]
+    needs_registers: bool
+
+
+class PlacedPath(NamedTuple):
+    """The path of a kernel.
+
+    Attributes:
+        budget: for weights.
+        sides: the phases that run as cells, in order.
+        in_turn: why each of the other phases runs in turn.
+    """
+
+    budget: Budget
+    sides: Mapping[Phase, Placed]
+    in_turn: Mapping[Phase, str]
 
 
 def is_outside_path(plan: SegmentedTask) -> bool:
@@ -71,91 +88,48 @@ def is_outside_path(plan: SegmentedTask) -> bool:
     return True
 
 
-def lower_task(task: PathTask) -> LoweredTask:
-    """Lower all segments of a task, still without a ring."""
-    plan = task.plan
-    copied: frozenset[int] = frozenset()
-    found = []
-    for segment, steps, made in zip(plan.segments, task.steps, made_before(task), strict=True):
-        in_parts = frozenset(task.place[k] for k in made & task.place.keys())
-        context = SegmentContext(task, segment.split == Split.UNITS, task.place)
-        lowering = _SegmentLowering(context, steps, copied)
-        found.append(PathSegment(tuple(lowering.copies), tuple(lowering.steps()), in_parts))
-        copied = lowering.copied
-    scratch = task.temporaries.elements  # what crosses from one segment to the next keeps its place
-    return LoweredTask(task, tuple(replace(segment, scratch=scratch) for segment in found))
+def cut_path(plans: Sequence[SegmentedTask], binding: Binding, processors: int) -> CutPath:
+    """Cut the phases of the path into cells, where the machine has a form for them."""
+    inside = [p for p, plan in enumerate(plans) if not is_outside_path(plan)]
+    if processors == 1:  # what is exchanged says what the stages are
+        plans = segment_tasks([plan.task for plan in plans])
+    found = CutPath()
+    for phase in sorted({plans[p].task.phase for p in inside}):
+        mine = {p: plans[p] for p in inside if plans[p].task.phase == phase}
+        try:
+            found.cells[phase] = [cut_side(phase, mine, binding, processors, n) for n in LEVEL_ROWS]
+        except NoCell as why:
+            found.in_turn[phase] = str(why)
+    return found
 
 
-class _SegmentLowering:
-    """Lowers the steps of a segment, one after the other.
+def place_path(path: CutPath, budget: Budget) -> PlacedPath | Misfit:
+    """Say where weights of the path lie; Misfit, where a side has no room, and none is in turn."""
+    sides: dict[Phase, Placed] = {}
+    in_turn = dict(path.in_turn)
+    for phase, cells in path.cells.items():
+        if not budget.hold:
+            in_turn[phase] = NOT_HELD
+            continue
+        tried = [_place(each, budget) for each in cells]
+        fitting = [each for each in tried if isinstance(each, Placed)]
+        if fitting:
+            sides[phase] = fitting[0]
+        elif budget.streams:
+            in_turn[phase] = NO_ROOM
+        else:
+            return next(each for each in reversed(tried) if isinstance(each, Misfit))
+    return PlacedPath(budget, sides, in_turn)
 
-    Attributes:
-        copied: leaves that an earlier group has put where they are read.
-        copies: operands that are copied ahead; ahead: where they lie then, of the groups of a step.
-    """
 
-    def __init__(
-        self, context: SegmentContext, steps: Sequence[Step], copied: frozenset[int]
-    ) -> None:
-        self.context, self.nodes, self.given = context, context.task.nodes, steps
-        self.copied = copied
-        self.copies: list[CopyAhead] = []
-        self.ahead: dict[int, dict[int, ValuePlace]] = {}
-        if context.by_units or context.task.processors == 1:
-            for number, k, copy in copies_ahead(context.task, steps, context.shares_of):
-                self.copies.append(copy)
-                self.ahead.setdefault(number, {})[k] = copy.to
-
-    def steps(self) -> list[PlainStep | RowsAtATime]:
-        """Return the steps, with the barriers between them."""
-        found: list[PlainStep | RowsAtATime] = []
-        number = 0
-        while number < len(self.given):
-            first, products = number == 0, products_in(self.given[number])
-            if not first:
-                found += [Together.WAIT_FOR_COPIES] if number in self.ahead else []
-                found.append(Together.BARRIER)
-            made = lower_products(self.context, products) if products else None
-            if made and made.sums:
-                groups = groups_after(self.given, number)
-                steps = (made, *self._adding_up(groups, number + 1))
-                found.append(RowsAtATime(TILE_ROWS, (Together.BARRIER,), steps))
-                number += len(groups)
-            else:
-                found += [Together.LOAD_NEXT] if first else []
-                found.append(made or self._group(number))
-            number += 1
-        return found
-
-    def _adding_up(self, groups: Sequence[Group], number: int) -> list[PlainStep]:
-        """Return the steps of groups that add up partial sums.
-
-        Args:
-            number: of the first one's step.
-        """
-        ahead = any(number + n in self.ahead for n in range(len(groups)))
-        found: list[PlainStep] = [Together.WAIT_FOR_COPIES] if ahead else []
-        made: set[int] = set()
-        for n, group in enumerate(groups):
-            if n == 0 or made & self._read_by(group):
-                found.append(Together.BARRIER)
-                made.clear()
-            if number == 1 and n == 0:
-                found.append(Together.LOAD_NEXT)
-            made |= {*group.nodes}
-            found.append(self._group(number + n))
-        return found
-
-    def _read_by(self, group: Group) -> set[int]:
-        return {i for k in group.nodes for i in self.nodes[k].inputs}
-
-    def _group(self, number: int) -> ThreadKernel:
-        """Lower what of a group is not copied ahead, and not copied by another group."""
-        (group,) = self.given[number]
-        assert isinstance(group, Group)
-        ahead: Mapping[int, ValuePlace] = self.ahead.get(number, {})
-        nodes = tuple(k for k in group.nodes if k not in self.copied and k not in ahead)
-        place = self.context.place
-        self.copied |= {k for k in nodes if is_free(self.nodes[k]) and k in place}
-        here = replace(self.context, place={**place, **ahead})
-        return lower_path_group(here, Group(group.domain, nodes))
+def _place(side: CellSide, budget: Budget) -> Placed | Misfit:
+    """Place the weights of a side that runs cells, and count the places left."""
+    fixed = -(-fixed_bytes(side, budget.itemsize) // budget.itemsize)
+    others = fixed + least_places(side)
+    on_chip = place_weights(side.held, others, budget)
+    if isinstance(on_chip, Misfit):
+        return on_chip
+    room = budget.shared_bytes - SHARED_STATE_BYTES
+    places = cell_places(side, on_chip, room, budget.itemsize)
+    without = place_weights(side.held, others, replace(budget, registers=0, divides=False))
+    return Placed(side, on_chip, places, isinstance(without, Misfit))

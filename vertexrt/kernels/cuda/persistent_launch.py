@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,6 @@ from vertexrt.kernels.cuda.finish_step import (
     finish_step,
     leave_results,
 )
-from vertexrt.kernels.cuda.overlap import MOST_TILES
 from vertexrt.kernels.cuda.pack import ARRIVED_AT, TEMPORARY, WEIGHT
 from vertexrt.kernels.cuda.persistent import ORDER_NAMES, ORDERS, PersistentExecutable
 from vertexrt.kernels.cuda.session import Session
@@ -50,50 +49,40 @@ PATIENCE = 2_000_000_000  # nanoseconds until a processor gives up waiting
 
 @dataclass(slots=True)
 class Paths:
-    """The scripts of the groups of a launch, see `script.assemble.assemble_groups`.
+    """The scripts of the groups of a launch.
 
     Attributes:
-        lengths: [sides, groups] instructions of each.
-        temporary: elements of temporaries that a processor needs.
-        clustered: the groups are clusters.
-        ring: their processors hand each other rows in shared memory.
+        executable: the kernel.
+        groups: how many there are.
+        cells, cell_sections, fits: of `cell_script.write_cells`.
     """
 
-    lengths: Int64
-    temporary: int
-    clustered: bool
-    ring: bool
+    executable: PersistentExecutable
+    groups: int
+    cells: npt.NDArray[np.int32]
+    cell_sections: npt.NDArray[np.int32]
+    fits: bool
 
 
 def flagged_words(executable: PersistentExecutable, path: Paths) -> int:
-    """Return how many words a launch has for elements that are sent with flags.
-
-    None where several groups would wait for them: a training step of an LSTM of 512 in four groups
-    took 588 us on an H200, and 417 with barriers.
-    """
-    return executable.writer.flagged_words if path.lengths.shape[1] == 1 else 0
+    """Return how many words a launch has for elements that are sent with flags."""
+    return 2 * path.groups * executable.writer.cell_room
 
 
 @dataclass(slots=True)
 class WrittenScripts:
-    """All scripts of a launch.
+    """The script of all processors of a launch.
 
     Attributes:
-        script: int32 [*, COLUMNS], of all processors and then of the groups.
-        sections: int32 [sides, groups + 1], where the script of each group starts.
-        child_slot: int32 [edges], or nothing: see `ring_script.write_ring`.
+        script: int32 [*, COLUMNS].
         apart: int64 [*, APART_COLUMNS], instructions that the kernel does not run, see `cuts`.
-        common: how many instructions all processors follow.
-        elements: of temporaries that a stage outside the path needs; counters: that a round does.
+        elements: of temporaries that a stage needs; counters: that a round does.
         lookup_ptr, lookup_at, lookups: of `sort_lookups`.
         clips, updates: whether the step ends with a norm, and with an update.
     """
 
     script: npt.NDArray[np.int32]
-    sections: npt.NDArray[np.int32]
-    child_slot: npt.NDArray[np.int32]
     apart: Int64
-    common: int
     elements: int
     counters: int
     lookup_ptr: Int64
@@ -130,13 +119,12 @@ class PersistentLaunch:
         self.watched = False
         self._stamps = Allocation(0, 0, None)
         self._temporaries = self._counters = Allocation(0, 0, None)
-        self._spill, self._ring = Allocation(0, 0, None), CounterRing(session.memory)
+        self._ring = CounterRing(session.memory)
 
     def _take_stamps(self, written: WrittenScripts) -> int:
         """Make room for the time stamps of a launch; return for how many rows of a processor."""
         device = self.session.device
-        sides = np.diff(written.sections, axis=1)
-        rows = written.common + int(sides.sum(axis=0).max()) + 2
+        rows = len(written.script) + 2
         self._stamps = self.session.memory.take(device.processors * rows * STAMP * 8, "time stamps")
         device.clear(self._stamps.address, self._stamps.size)
         return rows
@@ -161,10 +149,10 @@ class PersistentLaunch:
         """Set the counters of shared tiles to zero, as each launch that ends leaves them."""
         self.session.memory.clear(self._counters)
 
-    def blocks(self, executable: PersistentExecutable, clustered: bool) -> int:
+    def blocks(self, executable: PersistentExecutable) -> int:
         """Return how many processors a launch has; those of whole clusters, where there are any."""
-        if clustered:
-            return executable.clusters * executable.processors
+        if executable.clustered:
+            return executable.groups * executable.processors
         return self.session.device.processors
 
     def ready(
@@ -177,37 +165,33 @@ class PersistentLaunch:
         """Upload a minibatch and its scripts; return what launches the persistent kernel."""
         session, device = self.session, self.session.device
         size, (path, written) = session.dtype.itemsize, scripts
-        executable = cast("PersistentExecutable", run.ready.processors)
+        executable = path.executable
         stamps = self._take_stamps(written) if self.watched else 0
-        more = (written.script.reshape(-1), written.sections.reshape(-1), written.child_slot)
+        scripts_of_groups = path.cells.reshape(-1), path.cell_sections.reshape(-1)
+        more = written.script.reshape(-1), *scripts_of_groups
         lists = written.lookups, more
         slot, words, addresses = session.stage(executable, run, part, lists, ending)
         if ending is not None:
             ending.tell_to(slot.found, slot.found_at)
         self._temporaries = session.memory.scratch(self._temporaries, written.elements * size)
-        spill = -(-path.temporary * size // 16) * 16 + executable.weights_in_memory
-        spill += executable.sums_left
-        self._spill = session.memory.scratch(self._spill, spill * device.processors)
         self._counters = session.memory.grown(self._counters, 4 * written.counters, zero=True)
         words[TEMPORARY] = self._temporaries.address
         words[ARRIVED_AT] = self._counters.address
         orders = ORDERS.pack(
-            *addresses[2:4].tolist(),
+            int(addresses[2]),
             0,  # counters and flagged words, of each launch
             0,
             session.found.address,
-            path.lengths.shape[1],
+            path.groups,
             self.patience,
-            self._spill.address,
-            spill,
             self._stamps.address if self.watched else 0,
             stamps,
             device.shared_bytes,
             0,  # begin and end, of each launch
             0,
-            executable.processors if path.clustered else 0,
-            int(addresses[4]) if len(written.child_slot) else 0,
+            executable.processors if executable.clustered else 0,
             session.gave_up_at,
+            *addresses[3:5].tolist(),
         )
         inside, end, weight = NO_ENDING, list[bytes](), int(words[WEIGHT])
         if ending is not None and ending.apart:
@@ -220,10 +204,10 @@ class PersistentLaunch:
         job = arguments.words
         own = job[len(job) - len(words) :]
         leave = leave_results(session, run, own, addresses)
-        held = self._temporaries, self._counters, self._spill, session.zero
+        held = self._temporaries, self._counters, session.zero
         kernel = self._kernel(executable, path, arguments)
         apart = self._apart(executable, run.layout.table[part.launches], written, own)
-        pieces = pieces_of(written.common, written.apart)
+        pieces = pieces_of(len(written.script), written.apart)
 
         def launch(part: Part) -> None:
             for piece in pieces:
@@ -236,10 +220,9 @@ class PersistentLaunch:
         self, executable: PersistentExecutable, path: Paths, arguments: LaunchStruct
     ) -> Callable[[int, int], None]:
         """Return what launches the kernel for instructions `begin` to `end` of all processors."""
-        blocks = self.blocks(executable, path.clustered)
-        cluster = executable.processors if path.clustered else 1
-        tiles = MOST_TILES if executable.may_overlap else 0
-        counters = -(-(2 + blocks // executable.processors + tiles) // 4) * 4
+        blocks = self.blocks(executable)
+        cluster = executable.processors if executable.clustered else 1
+        counters = -(-(2 + blocks // executable.processors) // 4) * 4
         words = flagged_words(executable, path)
         job = arguments.words
 

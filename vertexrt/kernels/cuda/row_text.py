@@ -20,7 +20,6 @@ EVERY_PTR, EDGE_ORDER, RELATION_PTR = "every_ptr", "edge_order", "relation_ptr"
 # Names of words with a number, see `word_names`, and of what is made of them.
 KINDS = "tensor_|param_|gradient_|int_|float_index_|float_|seed_row_|seed_|above_"
 NUMBERED = re.compile(rf"\b(b_|c|)({KINDS}|)(\d+)(?=_|\b)")
-ROLLED = '_Pragma("unroll 1")'  # fetching unrolled code takes longer than the jumps
 
 
 def above_word(layer: int) -> str:
@@ -51,12 +50,10 @@ def names_in_order(text: str) -> str:
 
 
 class RowText:
-    """The lines of a kernel, or of a loop over the rows of a tile.
+    """The lines of a kernel.
 
     Args:
         taken: temporaries by number.
-        pad: rows and edges of temporaries are rounded up to so many.
-        count: the type that counts elements of temporaries.
         edges: the rows are edges.
         splits_edges, relations: of `Program`.
 
@@ -69,13 +66,11 @@ class RowText:
     def __init__(
         self,
         taken: Sequence[Temporary] = (),
-        pad: int = PAD,
-        count: str = "long long",
         edges: bool = False,
         splits_edges: bool = False,
         relations: int = 1,
     ) -> None:
-        self.taken, self.pad, self.count, self.edges = taken, pad, count, edges
+        self.taken, self.edges = taken, edges
         self.splits_edges, self.relations = splits_edges, relations
         self.words: dict[str, str] = {}
         self.head: list[str] = []
@@ -147,9 +142,7 @@ class RowText:
         else:
             counter = self._counters[place.rows]
         name = f"b_{origin}_{rows}_{place.start}"
-        inside = place.memory in (Memory.TEMPORARY, Memory.CARRIED)
-        wide = f"({self.count if inside else 'long long'})"
-        value = f"{origin} + {wide}{counter} * {place.step}{start}"
+        value = f"{origin} + (long long){counter} * {place.step}{start}"
         if place.rows in (PlaceRows.EDGE, PlaceRows.LOCAL_EDGE):
             return self.edge_value(name, "auto", value)
         return self.row_value(name, "auto", value)
@@ -169,17 +162,13 @@ class RowText:
         """Return the pointer to row 0 of a place."""
         if place.memory == Memory.TEMPORARY:
             return self.temporary(self.taken[place.number])
-        if place.memory == Memory.CARRIED:
-            value = f"{self.temporary(self.taken[place.number])} + to_next"
-            return self.row_value(f"next_{place.number}", "auto", value)
         return self.word(tensor_word(place), "real*")
 
     def temporary(self, t: Temporary) -> str:
         """Return the pointer to row 0 of a temporary."""
         memory = self.word("temporary", "real*")
-        pad = self.pad
-        rows = self.row_value("n_pad", self.count, f"(a.n + {pad - 1}) / {pad} * {pad}")
-        edges = self.row_value("m_pad", self.count, f"(a.m + {pad - 1}) / {pad} * {pad}")
+        rows = self.row_value("n_pad", "long long", f"(a.n + {PAD - 1}) / {PAD} * {PAD}")
+        edges = self.row_value("m_pad", "long long", f"(a.m + {PAD - 1}) / {PAD} * {PAD}")
         sizes = [f"{n} * {k}" for n, k in ((rows, t.rows), (edges, t.edges)) if k]
         value = " + ".join([memory, *sizes, *([str(t.once)] if t.once else [])])
         return self.row_value(f"t_{t.rows}_{t.edges}_{t.once}", "auto", value)

@@ -1,7 +1,8 @@
 """Put the steps that all processors run in rounds: array code, for every minibatch.
 
 Launches of a stage go side by side: a step runs in the first *round* after all that it needs, and
-after all that add to the same gradients. A barrier is between two rounds.
+after all that add to the same gradients. A barrier is between two rounds. A phase of the path that
+is no cell runs *in turn*: its launches go side by side as far as none reads another's rows.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.cuts import (
     APART_AT,
     APART_LAUNCH,
@@ -20,10 +22,6 @@ from vertexrt.kernels.cuda.cuts import (
 from vertexrt.kernels.cuda.driver import (
     FUNCTION,
     IS_GEMM,
-    OVER,
-    PER_EDGE,
-    PER_ROW,
-    TILE_ROWS,
     Grid,
     extent,
 )
@@ -34,11 +32,9 @@ from vertexrt.kernels.cuda.instruction import (
     DOWN,
     FINISH,
     FOR_ALL,
-    OVERLAP,
     START,
 )
-from vertexrt.kernels.cuda.overlap import overlapped_tile
-from vertexrt.kernels.cuda.steps import ONE_A_BLOCK, TILES
+from vertexrt.kernels.cuda.steps import ONE_A_BLOCK
 from vertexrt.kernels.layout import PAD
 from vertexrt.script.isa import (
     EDGES,
@@ -57,6 +53,7 @@ Array = np.ndarray[Any, Any]
 
 NOTHING, WIDE, ALL = range(3)  # of a stage that the kernel does not run
 IN_KERNEL, AFTER_IT = range(2)  # where a step runs
+PATH, PATH_BACKWARD = int(Stage.PATH), int(Stage.PATH_BACKWARD)
 
 
 class Facts(NamedTuple):
@@ -65,7 +62,6 @@ class Facts(NamedTuple):
     Attributes:
         stages, phases: [programs], the phases by their places.
         sides: [programs] on which side of the path groups run it; -1 for what all processors run.
-        side_in: [phases] which side each has, -1 for none.
         forward: how many sides are forward, the first ones.
         steps_ptr, steps: of `driver.launch`; a function is a number of a script.
         products: of `encode_products`: the steps that are products.
@@ -73,14 +69,11 @@ class Facts(NamedTuple):
         adds, counters: [steps] see `Kernel`.
         adds_ptr, added: CSR of the gradients that each step adds to.
         scratch: [programs, 3] elements of temporaries.
-        segments, rings: of `ring_script.write_ring`.
-        repeated: [segments, 2] how each may be repeated, see `RepeatFacts`.
     """
 
     stages: Array
     phases: Array
     sides: Array
-    side_in: Array
     forward: int
     steps_ptr: Array
     steps: Array
@@ -91,9 +84,6 @@ class Facts(NamedTuple):
     adds_ptr: Array
     added: Array
     scratch: Array
-    segments: Array
-    rings: Array
-    repeated: Array
 
 
 class Launched(NamedTuple):
@@ -102,20 +92,24 @@ class Launched(NamedTuple):
     Attributes:
         table: as `kernels.layout` describes.
         lookup_ptr, lookup_at: of `driver.launch`.
-        gradients: [gradients] whether the backward side of the path sums it up.
+        rows: of launches that take a list.
+        edge_ptr, every_ptr, child_row: of the schedule.
+        gradients: how many there are.
         clips, updates: whether the step ends with a norm, and with an update.
         wide: processors of a device that makes wide products apart, see `cuts`; 0 for no device.
-        idle: of `overlap.idle_processors`.
     """
 
     table: Array
     lookup_ptr: Array
     lookup_at: Array
-    gradients: Array
+    rows: Array
+    edge_ptr: Array
+    every_ptr: Array
+    child_row: Array
+    gradients: int
     clips: bool
     updates: bool
     wide: int
-    idle: int
 
 
 class Drafts(NamedTuple):
@@ -125,12 +119,14 @@ class Drafts(NamedTuple):
         rows: int32 [*, COLUMNS], COUNTER being how many counters each needs; rounds: [*] of each.
         apart: int64 [*, APART_COLUMNS] where each belongs; APART_AT is IN_KERNEL or AFTER_IT.
         last: [gradients] the last round in which something is added to each.
+        marks: [rows] the launches that last made each, or read it on the way back.
     """
 
     rows: Array
     rounds: Array
     apart: Array
     last: Array
+    marks: Array
 
 
 def draft_stage(
@@ -143,19 +139,66 @@ def draft_stage(
     Returns: how many there are; elements of temporaries.
     """
     table, scratch = launched.table, facts.scratch
-    found, used, apart = 0, 0, what_is_apart(launched, facts, begin, end)
+    found, most, first, at = 0, 0, 0, begin
+    while at < end:
+        until = _end_together(launched, facts, at, end, drafts.marks)
+        used, apart = 0, what_is_apart(launched, facts, at, until)
+        before = found
+        for t in range(at, until):
+            p, n, m = table[t, 0], table[t, 1], table[t, 4]
+            if facts.sides[p] >= 0:
+                continue
+            found = _draft_launch(launched, facts, (t, apart, first), (used, found), drafts)
+            used += (
+                scratch[p, 0] * ((n + PAD - 1) // PAD * PAD)
+                + scratch[p, 1] * ((m + PAD - 1) // PAD * PAD)
+                + scratch[p, 2]
+                + PAD - 1
+            ) // PAD * PAD  # fmt: skip
+        for k in range(before, found):
+            first = max(first, drafts.rounds[k] + 1)
+        most, at = max(most, used), until
+    return found, most
+
+
+def _end_together(launched: Launched, facts: Facts, begin: int, end: int, marks: Array) -> int:
+    """Return the end of the launches from `begin` on that need nothing of each other.
+
+    On the path, a launch needs those that make its rows' children; on the way back, its parents.
+    """
+    stage = facts.stages[launched.table[begin, 0]]
+    if stage != PATH and stage != PATH_BACKWARD:
+        return end
     for t in range(begin, end):
-        p, n, m = table[t, 0], table[t, 1], table[t, 4]
-        if facts.sides[p] >= 0:
+        row = launched.table[t]
+        if facts.sides[row[0]] >= 0:
             continue
-        found = _draft_launch(launched, facts, (t, apart), (used, found), drafts)
-        used += (
-            scratch[p, 0] * ((n + PAD - 1) // PAD * PAD)
-            + scratch[p, 1] * ((m + PAD - 1) // PAD * PAD)
-            + scratch[p, 2]
-            + PAD - 1
-        ) // PAD * PAD  # fmt: skip
-    return found, used
+        back = stage == PATH_BACKWARD
+        for k in range(row[1]):
+            r = row[2] + k if row[2] >= 0 else launched.rows[row[3] + k]
+            if back and marks[r] == begin:
+                return t
+            for pointers in (launched.edge_ptr, launched.every_ptr):
+                for e in range(pointers[r], pointers[r + 1]):
+                    child = launched.child_row[e]
+                    if not back and child >= 0 and marks[child] == begin:
+                        return t
+        _mark(launched, t, back, begin, marks)
+    return end
+
+
+def _mark(launched: Launched, t: int, back: bool, number: int, marks: Array) -> None:
+    """Mark the rows of a launch or, on the way back, their children."""
+    row = launched.table[t]
+    for k in range(row[1]):
+        r = row[2] + k if row[2] >= 0 else launched.rows[row[3] + k]
+        if not back:
+            marks[r] = number
+            continue
+        for pointers in (launched.edge_ptr, launched.every_ptr):
+            for e in range(pointers[r], pointers[r + 1]):
+                if launched.child_row[e] >= 0:
+                    marks[launched.child_row[e]] = number
 
 
 def what_is_apart(launched: Launched, facts: Facts, begin: int, end: int) -> int:
@@ -193,21 +236,21 @@ def _is_worth_a_cut(launched: Launched, facts: Facts, t: int, s: int) -> bool:
 def _draft_launch(
     launched: Launched,
     facts: Facts,
-    which: tuple[int, int],
+    which: tuple[int, int, int],
     there: tuple[int, int],
     drafts: Drafts,
 ) -> int:
     """Find the steps of a launch, and the round of each.
 
     Args:
-        which: the launch, and what is apart of its stage.
+        which: the launch, what is apart of its stage, and its first round.
         there: elements of temporaries, and steps, of launches before it.
     Returns: how many steps there are then.
     """
-    t, apart = which
+    t, apart, first = which
     used, found = there
     row, lookup = launched.table[t], launched.lookup_ptr[t]
-    after = 0  # the first round after what was made
+    after = first  # the first round after what was made
     for s in range(facts.steps_ptr[row[0]], facts.steps_ptr[row[0] + 1]):
         step = facts.steps[s]
         grid = extent(step, row, launched.lookup_at, lookup)
@@ -235,7 +278,7 @@ def _where(launched: Launched, facts: Facts, which: tuple[int, int], s: int) -> 
     """Return where a step runs: IN_KERNEL or AFTER_IT.
 
     Args:
-        which: of `_draft_launch`; s: the step.
+        which: the launch, and what is apart of its stage; s: the step.
     """
     t, apart = which
     leaves = apart == ALL or (apart == WIDE and _is_worth_a_cut(launched, facts, t, s))
@@ -254,8 +297,6 @@ def _write_step(to: Array, step: Array, row: Array, grid: Grid, used: int) -> No
     to[EDGES], to[FIRST_EDGE] = m, elo
     to[START] = grid.first
     to[ACROSS], to[DOWN] = grid.across, grid.down
-    if step[OVER] == TILES:
-        to[OVERLAP] = overlapped_tile(step[TILE_ROWS], lo, step[PER_ROW], step[PER_EDGE])
 
 
 def _take_turn(added: Array, begin: int, end: int, turn: int, last: Array) -> int:
@@ -273,14 +314,13 @@ def _take_turn(added: Array, begin: int, end: int, turn: int, last: Array) -> in
 
 
 def add_rounds(
-    script: Array, apart: Array, before: tuple[int, int], drafts: Drafts, found: int, collects: bool
+    script: Array, apart: Array, before: tuple[int, int], drafts: Drafts, found: int
 ) -> tuple[int, int, int]:
     """Write the steps of a stage round by round; what the kernel does not run ends a round.
 
     Args:
         apart: int64 [*, APART_COLUMNS] gets what the kernel does not run.
         before: how many instructions there are, and how many that the kernel does not run.
-        collects: gradients are collected in the first round of the stage.
     Returns: how many instructions there are then, and how many that the kernel does not run; the
         most counters that a round needs.
     """
@@ -291,7 +331,7 @@ def add_rounds(
         fresh = drafts.rounds[k] != turn
         if fresh:
             turn, blocks, counters = drafts.rounds[k], 0, 0
-        waits = fresh and count > 0 and last != FINISH and (turn > 0 or not collects)
+        waits = fresh and count > 0 and last != FINISH
         script[count] = row
         script[count, WAIT] = FOR_ALL if waits else NONE
         script[count, BEFORE], script[count, COUNTER] = blocks, counters
@@ -308,13 +348,16 @@ def add_rounds(
 
 def _in_order(drafts: Drafts, found: int) -> Array:
     """Return the numbers of steps by their rounds; what the kernel does not run ends a round."""
-    order, count, highest = np.empty(found, np.int64), 0, -1
+    highest = -1
     for k in range(found):
         highest = max(highest, drafts.rounds[k])
-    for turn in range(highest + 1):
-        for at in (IN_KERNEL, AFTER_IT):
-            for k in range(found):
-                if drafts.rounds[k] == turn and drafts.apart[k, APART_AT] == at:
-                    order[count] = k
-                    count += 1
+    first, order = np.zeros(2 * highest + 4, np.int64), np.empty(found, np.int64)
+    for k in range(found):
+        first[2 * drafts.rounds[k] + drafts.apart[k, APART_AT] + 1] += 1
+    for place in range(1, 2 * highest + 3):
+        first[place] += first[place - 1]
+    for k in range(found):
+        place = 2 * drafts.rounds[k] + drafts.apart[k, APART_AT]
+        order[first[place]] = k
+        first[place] += 1
     return order

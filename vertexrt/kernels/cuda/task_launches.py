@@ -301,7 +301,7 @@ class _LaunchLowering:
     def _move(self, source: ValuePlace, to: ValuePlace) -> None:
         """Copy the rows of a launch that takes a list of rows."""
         store = StoreElements(to, ReadElement(source, J))
-        loop = ElementLoop(source.size, (), 1, (), (store,))
+        loop = ElementLoop(source.size, 1, (), (store,))
         loop = replace(loop, width=width_of(loop, self.vector))
         threads, rows = row_threads(source.size, self.vector, self.block)
         kernel = ThreadKernel(threads, rows, 0, 0, False, True, (loop,))

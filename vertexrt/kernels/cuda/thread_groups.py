@@ -93,12 +93,12 @@ def lower_group(context: GroupContext, group: Group) -> ThreadKernel:
     """Lower a group to a kernel over the rows of a launch."""
     values, vector = context.values, context.vector
     given = members_of(values, group)
-    draft = draft_loops(given, values, lambda k: (), True)
+    draft = draft_loops(given, values)
     threads, rows = row_threads(given.widest, vector, context.block)
     scratch = RowScratch(context.shared // rows)
     place = place_members(draft, values, context.memories, scratch)
     edges = group.domain == Domain.EDGE
-    parts = Placer(place, None).parts(draft)
+    parts = Placer(place).parts(draft)
     widths = [_with_width(part, vector, threads) for part in parts]
     most, listed = scratch.most, context.listed and not edges
     kernel = ThreadKernel(threads, rows, scratch.taken, most, edges, listed, tuple(widths))

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
-from vertexrt.kernels.cuda.path_task import PathTask
 from vertexrt.lower.kernel import (
     Apply,
     Expression,
@@ -48,12 +47,10 @@ class Placer:
 
     Args:
         place: where values lie.
-        task: of the path; None outside of it.
     """
 
-    def __init__(self, place: Mapping[int, ValuePlace], task: PathTask | None) -> None:
-        self.place, self.task = place, task
-        self.also: Mapping[int, ValuePlace] = {} if task is None else task.also
+    def __init__(self, place: Mapping[int, ValuePlace]) -> None:
+        self.place = place
         self._parts: list[ThreadPart] = []
         self._waits: list[RowWait | int] = []  # before the loop
         self._unread: set[int] = set()  # stored by other threads since the last wait
@@ -86,7 +83,7 @@ class Placer:
         written: set[int] = set()
         statements = [x for draft in loop.statements for x in self._statement(draft, written)]
         before, width, joined = tuple(self._waits), 1, tuple(join_sums(statements))
-        self._parts.append(ElementLoop(loop.size, loop.cuts, width, before, joined))
+        self._parts.append(ElementLoop(loop.size, width, before, joined))
         self._unread |= written
         self._waits = []
 
@@ -99,8 +96,6 @@ class Placer:
                 if k in self.place:
                     yield _store(self.place[k], k)
                     written.add(k)
-                if k in self.also:
-                    yield self._store_own(k, 0, self.also[k], k)
             case PublishElements():
                 yield replace(x, value=self._read(x.value))
             case ReduceElements(number=k):
@@ -115,24 +110,12 @@ class Placer:
     def _join(self, x: JoinPart) -> Iterator[ElementStatement]:
         """Yield what copies a part of a concat to its place."""
         assert x.value is not None
-        value = self._read(x.value)
-        yield MakeElements(x.register, value)
+        yield MakeElements(x.register, self._read(x.value))
         yield _store(self.place[x.concat].part(x.start, x.size), x.register)
-        if x.concat in self.also:
-            yield MakeElements(x.register - 1, value)
-            home = self.also[x.concat].part(x.start, x.size)
-            yield self._store_own(x.concat, x.start, home, x.register - 1)
-
-    def _store_own(self, k: int, start: int, home: ValuePlace, register: int) -> StoreElements:
-        """Return what writes a register to a tensor where its elements are own ones."""
-        assert self.task is not None
-        cuts = self.task.own_cuts(k)
-        inside = [c - start for c in cuts if start < c < start + home.size]
-        return replace(_store(home, register), own=(0, *inside, home.size))
 
     def _stored_in(self, k: int) -> tuple[ValuePlace, ...]:
-        """Return where a number is stored; every processor stores its own, as all have the same."""
-        return tuple(places[k] for places in (self.place, self.also) if k in places)
+        """Return where a number is stored."""
+        return (self.place[k],) if k in self.place else ()
 
     # What is read.
 

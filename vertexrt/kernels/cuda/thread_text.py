@@ -5,17 +5,12 @@ An element is in a register `r17` of the thread that makes it, a number of the r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 
 from vertexrt.kernels.cuda.edge_sums import write_edge_sums
 from vertexrt.kernels.cuda.element_text import LANES, ElementText
-from vertexrt.kernels.cuda.row_text import ROLLED, RowText
-from vertexrt.kernels.cuda.rows_at_once import MOST_OF_A_CLUSTER
-from vertexrt.kernels.cuda.segments import TileFacts
-from vertexrt.kernels.cuda.weights import own_range
-from vertexrt.kernels.layout import PAD
-from vertexrt.lower.kernel import J, Leaf, ReadElement, Temporary, ValuePlace, register_name
+from vertexrt.kernels.cuda.row_text import RowText
+from vertexrt.lower.kernel import Temporary, ValuePlace, register_name
 from vertexrt.lower.threads import (
     EdgeSum,
     ElementLoop,
@@ -24,7 +19,6 @@ from vertexrt.lower.threads import (
     MakeNumber,
     PublishElements,
     PublishNumber,
-    PutInRing,
     ReduceElements,
     RowWait,
     StoreElements,
@@ -32,7 +26,6 @@ from vertexrt.lower.threads import (
 )
 
 WAIT = "row_wait<T>();"
-ROW_PAD = 4  # rows of a temporary in shared memory are rounded up
 PARTIAL = {"reduce_sum": "RowSum", "reduce_max": "RowMax", "logsumexp": "RowLogSumExp"}
 EDGE_ROW = ["const int e = (int)a.elo + i;", "const int row = edge_row[e];"]
 
@@ -42,17 +35,13 @@ class ThreadText:
 
     Args:
         taken: temporaries by number.
-        tile: what a segment of the path refers to; None for a kernel of its own.
     """
 
-    def __init__(
-        self, kernel: ThreadKernel, taken: Sequence[Temporary], tile: TileFacts | None = None
-    ) -> None:
-        self.kernel, self.tile = kernel, tile
-        pad, count = (PAD, "long long") if tile is None else (ROW_PAD, "int")
+    def __init__(self, kernel: ThreadKernel, taken: Sequence[Temporary]) -> None:
+        self.kernel = kernel
         edges = kernel.edges, kernel.splits_edges, kernel.relations
-        self.t = RowText(taken, pad, count, *edges)
-        self.elements = ElementText(self.t, tile)
+        self.t = RowText(taken, *edges)
+        self.elements = ElementText(self.t)
         self._stores: list[str] = []  # of a loop, after its body: no load waits for them
         self._after: list[str] = []  # a loop
         self._joined: list[tuple[EdgeSum, str]] = []  # sums that wait for the last one of them
@@ -97,23 +86,6 @@ class ThreadText:
             ]
         return self.t.kernel(kernel.threads * kernel.rows, first, rows)
 
-    def loop_over_rows(self, first: str = "0", end: str = "(int)a.n") -> list[str]:
-        """Return the finished statements, for some rows of the tile (of edges all)."""
-        edges = self.kernel.edges
-        end = "(int)a.m" if edges else end
-        start = "" if first == "0" else f"{first} + "
-        apart = self.kernel.apart or self.kernel.threads
-        head = [
-            "{",
-            f"  constexpr int T = {self.kernel.threads}, APART = {apart};",
-            "  const int thread = this_thread(), lane = thread % T;",
-            f"  {ROLLED}",
-            f"  for (int i = {start}thread / APART; i < {end}; i += PROCESSOR / APART) {{",
-        ]
-        rows = EDGE_ROW if edges else ["const int row = (int)a.lo + i;"]
-        lines = [*rows, *self.t.head, *self.t.lines]
-        return [*head, *(f"    {line}" for line in lines), "  }", "}"]
-
     # Between loops.
 
     def _make_number(self, part: MakeNumber) -> None:
@@ -146,15 +118,15 @@ class ThreadText:
         self.t.lines += self._after
 
     def _once(self, loop: ElementLoop, ahead: dict[str, str], lines: Sequence[str]) -> None:
-        """Print a loop whose statements follow each other, or the loops over its pieces.
+        """Print a loop whose statements follow each other.
 
         What it needs once it has added up edges is on its way before that.
         """
         loads = [f"const Vec<W> {name} = {text};" for name, text in ahead.items()]
-        for declare, head in self._heads(loop):
-            inner = [f"  {line}" for line in (*loads, *lines)]
-            inner = [f"constexpr int W = {loop.width};", *declare, f"{head} {{", *inner, "}"]
-            self.t.lines += ["{", *(f"  {line}" for line in inner), "}"]
+        declare, head = self._head(loop)
+        inner = [f"  {line}" for line in (*loads, *lines)]
+        inner = [f"constexpr int W = {loop.width};", *declare, f"{head} {{", *inner, "}"]
+        self.t.lines += ["{", *(f"  {line}" for line in inner), "}"]
 
     def _several(self, loop: ElementLoop, ahead: dict[str, str], lines: Sequence[str]) -> None:
         """Print a loop that takes elements several times, with all loads first."""
@@ -181,20 +153,6 @@ class ThreadText:
             "}",
         ]
 
-    def elements_of(
-        self, made: Sequence[MakeElements], value: ReadElement | Leaf
-    ) -> tuple[list[str], str]:
-        """Return statements for the elements of a value, and what has them then.
-
-        Args:
-            made: what it is made from.
-        """
-        with self.elements.in_loop() as lines:
-            for x in made:
-                self._make(x)
-            found = self.elements.vector(value)
-        return lines, found
-
     def of_element(self, statements: Sequence[ElementStatement]) -> list[str]:
         """Return statements for one element j, and then their stores."""
         self._stores = []
@@ -205,46 +163,31 @@ class ThreadText:
 
     def _body(self, loop: ElementLoop, ahead: dict[str, str] | None) -> list[str]:
         """Return the statements of a loop, but for its stores and its loads `ahead`."""
-        with self.elements.in_loop(loop.cuts, ahead, loop.by_warp) as lines:
+        with self.elements.in_loop(ahead) as lines:
             for statement in loop.statements:
                 self._statement(statement)
         return lines
 
-    def _heads(self, loop: ElementLoop) -> Iterator[tuple[list[str], str]]:
-        """Yield what opens each of the loops that are written for a loop: lines, head."""
-        threads = self.kernel.threads
-        if loop.cuts:
-            assert self.tile is not None
-            processors = self.tile.processors
-            for a, b in pairwise(loop.cuts):
-                first, end = own_range(a, b, processors)
-                if (b - a) == processors * threads:
-                    yield [f"const int j = {first} + lane;"], ""
-                else:
-                    yield [], f"for (int j = {first} + lane; j < {end}; j += T)"
-            return
-        step = threads * loop.width
+    def _head(self, loop: ElementLoop) -> tuple[list[str], str]:
+        """Return what opens a loop: lines, and its head."""
+        step = self.kernel.threads * loop.width
         if loop.size == step:
-            yield ["const int j = lane * W;"], ""
-        elif loop.size < step:
-            yield [], f"if (int j = lane * W; j < {loop.size})"
-        else:
-            yield [], f"for (int j = lane * W; j < {loop.size}; j += {step})"
+            return ["const int j = lane * W;"], ""
+        if loop.size < step:
+            return [], f"if (int j = lane * W; j < {loop.size})"
+        return [], f"for (int j = lane * W; j < {loop.size}; j += {step})"
 
     def _statement(self, x: ElementStatement) -> None:
         match x:
             case MakeElements():
                 self._make(x)
-            case StoreElements(to=to, own=own):
-                register = self.elements.vector(x.value)
-                self._stores.append(f"{self._if_own(own)}{self._store(to, register)}")
+            case StoreElements(to=to):
+                self._stores.append(self._store(to, self.elements.vector(x.value)))
             case PublishElements(to=to, register=register):
                 self.t.origin(to)
                 where = self._if_child(x.child)
                 self._make(MakeElements(register, x.value))
                 self._stores.append(f"{where}{self._store(to, register_name(register))}")
-            case PutInRing():
-                self._stores.append(f"if (a.puts) {self._put(x)}")
             case ReduceElements(number=number):
                 self.t.line(f"{LANES}part{number}.add({self.elements.element(x.value)});")
                 self._after.append(f"const real v{number} = part{number}.of<T>();")
@@ -269,31 +212,4 @@ class ThreadText:
         self.t.line(f"{LANES}{name}.v[c] = {text};")
 
     def _store(self, to: ValuePlace, register: str) -> str:
-        at = "j" if to.own is None else self.elements.own_element(J, *to.own)
-        return f"store<W>({self.t.base(to)} + {at}, {register});"
-
-    def _if_own(self, cuts: Sequence[int]) -> str:
-        """Return the test for a processor's own elements."""
-        if not cuts:
-            return ""
-        assert self.tile is not None
-        ranges = (own_range(a, b, self.tile.processors) for a, b in pairwise(cuts))
-        return f"if ({' || '.join(f'(j >= {first} && j < {end})' for first, end in ranges)}) "
-
-    def _put(self, x: PutInRing) -> str:
-        """Return the statement that puts elements in the tile's row of the ring."""
-        assert self.tile is not None
-        entry = self.tile.rows[x.tensor]
-        row = self.t.row_value("ring_row", "auto", f"ring + (a.slot + i) * {entry.step}")
-        to = f"{row} + {entry.start + x.start} + j"
-        register = register_name(x.register)
-        if x.sent and self.tile.processors > MOST_OF_A_CLUSTER:
-            return f"send_flagged<T, APART>(ring, {to}, {register}.v[0], a.words, a.turn);"
-        if x.together > 1:
-            return f"hand_on<PROCESSORS, T, APART>({to}, {register}.v[0], a.sends, a.turn);"
-        if x.sent:
-            a, b = self.elements.cuts
-            first, end = own_range(a, b, self.tile.processors)
-            given = f"{to}, {register}.v[0], lane, {end} - ({first}), a.sends, a.turn"
-            return f"hand_on_alone<PROCESSORS, T, APART>({given});"
-        return f"store<W>({to}, {register});"
+        return f"store<W>({self.t.base(to)} + j, {register});"

@@ -23,7 +23,6 @@ from vertexrt.kernels.cuda.instruction import (
     BACKWARD,
     BEFORE,
     CHECK,
-    COLLECT,
     COUNTER,
     DOWN,
     END,
@@ -61,7 +60,6 @@ OP_WORD = {
     END: "end",
     FORWARD: "forward",
     BACKWARD: "backward",
-    COLLECT: "collect",
     SQUARES: "squares",
     FINISH: "finish",
     CHECK: "check",
@@ -116,7 +114,6 @@ def verify_rounds(
     check.order()
     check.temporaries()
     check.dependences()
-    check.collected()
     check.turns()
     check.counters()
 
@@ -129,7 +126,7 @@ class _Rounds:
     ) -> None:
         self.run, self.table = run, table
         self.executable, self.written = executable, written
-        self.script = written.script[: written.common]
+        self.script = written.script
         self.round = np.cumsum(self.script[:, WAIT] != NONE)
         self.stages = executable.facts.stages
         self.steps = list(self._steps())
@@ -214,11 +211,9 @@ class _Rounds:
         if not np.array_equal(np.sort(there), sides):
             got = f"sides {there.tolist()} of the path"
             self.fail(len(self.script) - 1, got, f"sides {sides.tolist()}, once each")
-        back = bool((sides >= facts.forward).any())
         for op, wanted in (
             (FORWARD, int((sides < facts.forward).sum())),
             (BACKWARD, int((sides >= facts.forward).sum())),
-            (COLLECT, back and self.executable.gradients.any()),
             (SQUARES, updates and self.written.clips),
             (FINISH, updates),
             (CHECK, updates),
@@ -257,13 +252,11 @@ class _Rounds:
             # What of the phase is outside the path comes before, or on the way back after it.
             of_phase[2 * int(mine.max()) + (-1 if back else 1)].append(at)
             loss += [] if back else [at]
-        collect, done = self._places(COLLECT), list[int]()
-        self._after(collect, self._places(BACKWARD), "the path")
+        done = list[int]()
         for phase in sorted(of_phase):
             self._after(of_phase[phase], done, "the stage before")
             done += of_phase[phase]
         squares, finish = self._places(SQUARES), self._places(FINISH)
-        done += collect
         self._after(squares, done, "all gradients")
         self._after(finish, loss + squares, "the loss, and the norm")
         check = self._places(CHECK)
@@ -298,16 +291,6 @@ class _Rounds:
         found = first_conflict(self.run, self.table, tasks, steps, self.executable.effects)
         if found is not None:
             self.fail(self.steps[found.step].at, found.got, found.expected)
-
-    def collected(self) -> None:
-        """Check that nothing adds to gradients while the groups' sums are added to them."""
-        summed, effects = self.executable.gradients, self.executable.effects
-        for at in self._places(COLLECT):
-            for step in self.steps:
-                added = effects.gradients[effects.ptr[step.number] : effects.ptr[step.number + 1]]
-                if self.round[step.at] == self.round[at] and summed[added].any():
-                    got = f"adds to a gradient in one round with instruction {at}"
-                    self.fail(step.at, got, "a wait between them")
 
     def turns(self) -> None:
         """Check the count of blocks in front of each launch of a round."""

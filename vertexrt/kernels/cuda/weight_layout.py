@@ -9,27 +9,22 @@ THREADS = 256  # of a processor
 WARPS = THREADS // 32
 TILE_ROWS = 8  # that products take at a time
 MOST_BLOCKS = 2  # of columns of an operand that a lane holds, where fewer warps share the depth
-MOST_BLOCKS_ALONE = 4  # where no warps share it
+MOST_BLOCKS_OF_FEW = 4  # where no warps share it, or a warp has two slabs
 MOST_FOLDS = 8  # parts of the depth below each other, where a processor owns few rows
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How threads of a processor hold its rows of a weight: `Layout` of resident_weights.cuh.
-
-    Attributes:
-        folds: parts of the depth may lie below each other.
-    """
+    """How threads of a processor hold its rows of a weight: `Layout` of resident_weights.cuh."""
 
     rows: int
     deep: int
-    folds: bool = True
 
     @property
     def fold(self) -> int:
         """Return how many parts of the depth lie below each other."""
         fold = 1
-        while self.folds and 2 * fold <= MOST_FOLDS and self.rows * 2 * fold <= 16:
+        while 2 * fold <= MOST_FOLDS and self.rows * 2 * fold <= 16:
             if self.deep < 2 * fold * 16 * WARPS:
                 break
             fold *= 2
@@ -47,8 +42,8 @@ class Layout:
         wide = WARPS if parts >= WARPS else 1 << (parts.bit_length() - 1)
         while wide > 1:
             narrow = wide // 2
-            most = MOST_BLOCKS if narrow > 1 else MOST_BLOCKS_ALONE
-            if self._blocks(narrow) > most:
+            few = narrow == 1 or self._slabs(narrow) == 2
+            if self._blocks(narrow) > (MOST_BLOCKS_OF_FEW if few else MOST_BLOCKS):
                 break
             if self._slabs(narrow) * self._blocks(narrow) > self._slabs(wide) * self._blocks(wide):
                 break
@@ -69,7 +64,7 @@ class Layout:
     @property
     def _halves(self) -> int:
         """Count the slabs of 8 rows of a warp."""
-        if self.folds and self.fold == 1 and self._wide == WARPS:
+        if self.fold == 1 and self._wide == WARPS:
             return -(-self.rows // 8)
         return 2 * self._slabs(self._wide)
 
@@ -81,14 +76,9 @@ class Layout:
         return TILE_ROWS * self._halves * WARPS * 8
 
     @property
-    def text(self) -> str:
-        """Return the arguments of the templates."""
-        return f"{self.rows}, {self.deep}" + ("" if self.folds else ", false")
-
-    @property
     def agrees(self) -> str:
         """Return the text that asserts the same of the kernel's `Layout`."""
-        name = f"Layout<{self.text}>"
+        name = f"Layout<{self.rows}, {self.deep}>"
         return (
             f"static_assert({name}::FLOATS == {self.elements} && "
             f'{name}::WIDE * TILE_ROWS * {name}::PADDED == {self.partial}, "as placed");'

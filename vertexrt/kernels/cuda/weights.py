@@ -1,8 +1,8 @@
-"""Where the weights of the path, and their gradients, lie on chip while a side of it runs."""
+"""Where the weights of the path lie on chip while a side of it runs."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -11,15 +11,13 @@ import numpy as np
 
 from vertexrt.errors import message, number_of
 from vertexrt.kernels.cuda.weight_layout import THREADS, Layout
-from vertexrt.lower.threads import Cuts
 
 # As in the CUDA sources; each kernel asserts that it agrees.
-SHARED_STATE_BYTES = 16896  # of shared memory, before what the path uses
+SHARED_STATE_BYTES = 9344  # of shared memory, before what the path uses
 
+Cuts = tuple[int, ...]  # first elements of pieces, and the size
 MOST_PROCESSORS = 128  # of a group
-
-# Places of gradients that are summed up on chip.
-REGISTERS, SHARED = "registers", "shared memory"
+MOST_OF_A_CLUSTER = 16  # processors of a group that is a thread-block cluster
 
 
 def holds_pairs(precision: str, real: np.dtype[Any]) -> bool:
@@ -52,14 +50,13 @@ class Misfit:
 
 @dataclass(frozen=True, slots=True)
 class ResidentWeight:
-    """A weight, or the gradient of one, that stays on chip while a side of the path runs.
+    """A weight that stays on chip while a side of the path runs.
 
     Attributes:
-        word: of the weight or the gradient; pitch: elements of its rows.
+        word: of the weight; pitch: elements of its rows.
         turned: own rows are columns of the weight.
         cuts: where its rows (or columns) are cut in pieces, each divided evenly among processors.
         deep: elements of an own row.
-        summed: it is a gradient.
     """
 
     word: str
@@ -67,13 +64,6 @@ class ResidentWeight:
     turned: bool
     cuts: Cuts
     deep: int
-    summed: bool = False
-
-    @property
-    def name(self) -> str:
-        """Name it in the source."""
-        turned = "_turned" if self.turned else ""
-        return f"{self.word}{turned}_{'_'.join(map(str, self.cuts))}"
 
     def rows(self, processors: int) -> int:
         """Return the most rows that a processor owns."""
@@ -81,18 +71,7 @@ class ResidentWeight:
 
     def layout(self, processors: int) -> Layout:
         """Return how threads hold it."""
-        return Layout(self.rows(processors), self.deep, not self.summed)
-
-
-def own_range(a: int, b: int, processors: int) -> tuple[str, str]:
-    """Return the text of a processor's first element of a piece, and of its end."""
-    size = b - a
-    if processors == 1:
-        return str(a), str(b)
-    if size % processors == 0:
-        each = size // processors
-        return f"{a} + rank * {each}", f"{a} + (rank + 1) * {each}"
-    return f"{a} + rank * {size} / {processors}", f"{a} + (rank + 1) * {size} / {processors}"
+        return Layout(self.rows(processors), self.deep)
 
 
 def most_own(piece: int, processors: int) -> int:
@@ -100,49 +79,20 @@ def most_own(piece: int, processors: int) -> int:
     return -(-piece // processors)
 
 
-def first_own(piece: int, processors: int) -> str:
-    """Return the text of a processor's first element of a piece that begins at 0."""
-    each, rest = divmod(piece, processors)
-    return f"rank * {piece} / {processors}" if rest else f"rank * {each}"
-
-
-def own_row(cuts: Cuts, processors: int) -> str:
-    """Return the body of a function from own row `q` to the row of the weight, or -1.
-
-    Each piece has as many rows as any processor owns of it; one that owns fewer has none there.
-    """
-    lines = []
-    for a, b in pairwise(cuts):
-        first, end = own_range(a, b, processors)
-        each, uneven = most_own(b - a, processors), (b - a) % processors
-        row = f"{first} + q < {end} ? {first} + q : -1" if uneven else f"{first} + q"
-        lines.append(f"if (q < {each}) return {row};")
-        lines.append(f"q -= {each};")
-    return " ".join([*lines, "return -1;"])
-
-
 @dataclass(frozen=True, slots=True)
 class SideWeights:
     """The weights of one side of the path, forward or backward, and where they are.
 
     Attributes:
-        held: weights; in_registers: how many of them, the first ones; in_shared: how many of the
-            next ones are in shared memory. Each product reads the others from memory.
-        partial: elements of partial sums.
-        shared, memory: bytes of weights in shared memory, and in memory.
-        sums: gradients that are summed up; sums_in_registers: how many of them, the first ones.
-            The others are in shared memory, in `shared` bytes of it as well.
+        held: weights; in_registers: how many of them, the first ones; the others are in shared
+            memory.
+        shared: bytes of weights in shared memory.
         divided: quartets of a thread that registers hold of the first weight in shared memory.
     """
 
     held: tuple[ResidentWeight, ...]
     in_registers: int
-    in_shared: int
-    partial: int
     shared: int
-    memory: int
-    sums: tuple[ResidentWeight, ...] = ()
-    sums_in_registers: int = 0
     divided: int = 0
 
     def divided_quartets(self, k: int) -> int:
@@ -152,18 +102,15 @@ class SideWeights:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What of each processor the path may take for weights, and for their gradients.
+    """What of each processor the path may take for weights.
 
     Attributes:
         processors: of a group; itemsize: bytes of an element.
         shared_bytes: of shared memory; registers: of a thread.
-        hold: False to leave all weights in memory (an ablation).
-        streams: weights that do not fit on chip stay in memory.
-        gradients: where they may be summed up: REGISTERS, SHARED, both or none.
+        hold: False to hold no weights: all phases run in turn (an ablation).
+        streams: phases whose weights do not fit on chip run in turn.
         pairs: weights are held as pairs of bfloat16, in half the room.
         divides: a weight may lie in registers and, for the rest, in shared memory.
-        copies: registers of a thread, for weights and for copies of others while instructions are
-            repeated.
     """
 
     processors: int
@@ -172,14 +119,13 @@ class Budget:
     registers: int
     hold: bool = True
     streams: bool = False
-    gradients: tuple[str, ...] = ()
     pairs: bool = False
     divides: bool = False
-    copies: int = 0
 
-    def element(self, held: ResidentWeight) -> int:
-        """Return the bytes of an element that is held; sums of gradients stay whole."""
-        return self.itemsize // 2 if self.pairs and not held.summed else self.itemsize
+    @property
+    def element(self) -> int:
+        """The bytes of an element that is held."""
+        return self.itemsize // 2 if self.pairs else self.itemsize
 
     def bytes(self, held: Sequence[ResidentWeight]) -> int:
         """Count the bytes that weights take of a processor."""
@@ -187,41 +133,31 @@ class Budget:
 
     def words(self, held: ResidentWeight) -> int:
         """Count the registers that a weight takes of a thread."""
-        return held.layout(self.processors).elements * self.element(held) // 4
+        return held.layout(self.processors).elements * self.element // 4
 
     def registers_of(self, side: SideWeights) -> int:
         """Count the registers of a thread that the weights of a side take."""
         whole = sum(self.words(h) for h in side.held[: side.in_registers])
         if not side.divided:
             return whole
-        return whole + side.divided * self.element(side.held[side.in_registers])
+        return whole + side.divided * self.element
 
 
 def place_weights(
-    held: Sequence[ResidentWeight], partial: int, budget: Budget
+    held: Sequence[ResidentWeight], others: int, budget: Budget
 ) -> SideWeights | Misfit:
-    """Say where the weights of one side of the path lie.
+    """Say where the weights of one side of the path lie: in registers, then in shared memory.
 
-    In registers, then in shared memory, then in memory, of which the second-level cache keeps what
-    is read in each level. If the budget `divides`, the largest weight that registers do not hold
-    whole lies in both, where the rest of it has room.
+    If the budget `divides`, the largest weight that registers do not hold whole lies in both, where
+    the rest of it has room.
 
     Args:
-        partial: elements of partial sums that products need.
+        others: elements of shared memory that are taken by something else.
     """
-    room = budget.shared_bytes - SHARED_STATE_BYTES - partial * budget.itemsize
+    room = budget.shared_bytes - SHARED_STATE_BYTES - others * budget.itemsize
     if room < 0:
         return _does_not_fit(held, budget, 0)
-    if not budget.hold:
-        return SideWeights(tuple(held), 0, 0, partial, 0, budget.bytes(held))
-    if placed := _on_chip(held, room, budget):
-        return replace(placed, partial=partial)
-    if not budget.streams:
-        return _does_not_fit(held, budget, room)
-    kept, others = _in_registers(held, budget)
-    shared, left = _in_shared_memory(others, room, budget)
-    sizes = budget.bytes(shared), budget.bytes(left)
-    return SideWeights((*kept, *shared, *left), len(kept), len(shared), partial, *sizes)
+    return _on_chip(held, room, budget) or _does_not_fit(held, budget, room)
 
 
 def _on_chip(held: Sequence[ResidentWeight], room: int, budget: Budget) -> SideWeights | None:
@@ -236,7 +172,7 @@ def _on_chip(held: Sequence[ResidentWeight], room: int, budget: Budget) -> SideW
     need = budget.bytes(others)
     if need > room:
         return None
-    return SideWeights((*kept, *others), len(kept), len(others), 0, need, 0)
+    return SideWeights((*kept, *others), len(kept), need)
 
 
 def _divided(
@@ -245,27 +181,12 @@ def _divided(
     """Fill up registers with a part of the largest of the others; None if the rest does not fit."""
     largest = max(others, key=budget.words)
     left = budget.registers - sum(budget.words(h) for h in kept)
-    quartets = left // budget.element(largest)  # of 4 elements, in words of 4 bytes
+    quartets = left // budget.element  # of 4 elements, in words of 4 bytes
     shared = [largest, *(h for h in others if h is not largest)]
-    need = budget.bytes(shared) - quartets * budget.element(largest) * THREADS * 4
+    need = budget.bytes(shared) - quartets * budget.element * THREADS * 4
     if quartets == 0 or need > room:
         return None
-    return SideWeights((*kept, *shared), len(kept), len(shared), 0, need, 0, divided=quartets)
-
-
-def copied_weights(
-    side: SideWeights, read: Collection[ResidentWeight], budget: Budget
-) -> list[ResidentWeight]:
-    """Choose weights outside registers of which these get a copy while instructions are repeated.
-
-    Other code of a kernel may need the registers that hold weights throughout.
-
-    Args:
-        read: weights that repetitions read.
-    """
-    others = side.held[side.in_registers + bool(side.divided) :] if budget.hold else ()
-    left = replace(budget, registers=budget.copies - budget.registers_of(side))
-    return _in_registers([h for h in others if h in read], left)[0]
+    return SideWeights((*kept, *shared), len(kept), need, quartets)
 
 
 def _does_not_fit(held: Sequence[ResidentWeight], budget: Budget, room: int) -> Misfit:
@@ -275,7 +196,7 @@ def _does_not_fit(held: Sequence[ResidentWeight], budget: Budget, room: int) -> 
     larger = (replace(budget, processors=n, divides=True) for n in sizes)
     fitting = tuple(b.processors for b in larger if _on_chip(held, room, b))
     total = budget.bytes(held)
-    plain = sum(h.rows(processors) * h.deep * budget.element(h) for h in held)
+    plain = sum(h.rows(processors) * h.deep * budget.element for h in held)
     return Misfit(
         f"the weights of the path take {total / 1024:,.0f} KiB of each of "
         f"{number_of(processors, 'processor')}, {(total - plain) / 1024:,.0f} KiB of it "
@@ -298,16 +219,3 @@ def _in_registers(
         (kept if need <= registers else shared).append(h)
         registers -= need if need <= registers else 0
     return kept, shared
-
-
-def _in_shared_memory(
-    weights: Sequence[ResidentWeight], room: int, budget: Budget
-) -> tuple[list[ResidentWeight], list[ResidentWeight]]:
-    """Split weights, in order, into those for which shared memory is left and the others."""
-    shared: list[ResidentWeight] = []
-    left: list[ResidentWeight] = []
-    for h in weights:
-        need = budget.bytes([h])
-        (shared if need <= room else left).append(h)
-        room -= need if need <= room else 0
-    return shared, left

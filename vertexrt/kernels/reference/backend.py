@@ -157,7 +157,6 @@ class ReferenceBackend(HostCosts):
         tasks: list[SegmentedTask],
         binding: Binding,
         processors: int,
-        kinds: npt.NDArray[np.int64],
         rule: UpdateRule | None,
     ) -> Processors:
         """Lower segments: an interpreter runs the scripts."""

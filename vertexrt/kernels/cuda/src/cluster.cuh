@@ -1,11 +1,13 @@
 // Barriers of a group, and stores between the members of a group that is a thread-block cluster.
 #pragma once
-#include "path_copies.cuh"
-#include "overlap.cuh"
+#include "async_copy.cuh"
+#include "barrier.cuh"
+
+constexpr int VECTOR = 16 / sizeof(real);
 
 // A group that is a cluster has barriers in its members' shared memory, which are four times faster
 // than a counter in the second-level cache. `all` is a barrier of all members. `ring` counts the
-// bytes that arrive in a member's ring buffer: receiving all rows of an epoch implies that every
+// bytes that arrive in a member's shared memory: receiving all of an epoch implies that every
 // member has finished the epoch. There are two of each, used in turn, since a member may reach the
 // next barrier while another member's stores are still in flight.
 #ifdef __CUDACC_RTC__
@@ -50,23 +52,36 @@ __device__ __forceinline__ void expect(unsigned turn, unsigned bytes) {
                  "r"(bytes)
                  : "memory");
 }
-// How often a barrier, one of two used in turn, has completed: `turn`, or one less.
+// How often a barrier, one of two used in turn, has completed: `turn`, or one less. Who goes on to
+// read memory acquires it of the cluster, which empties the first-level cache. What was sent is in
+// shared memory, which has no cache.
+template <bool OF_MEMORY>
 __device__ __forceinline__ unsigned completed(const unsigned long long* barriers, unsigned turn) {
+    const unsigned at = shared_address(&barriers[turn & 1]), parity = (turn - 1) / 2 & 1;
     unsigned over;
-    asm volatile(
-        "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;"
-        " selp.u32 %0, 1, 0, p; }"
-        : "=r"(over)
-        : "r"(shared_address(&barriers[turn & 1])), "r"((turn - 1) / 2 & 1)
-        : "memory");
+    if (OF_MEMORY) {
+        asm volatile(
+            "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;"
+            " selp.u32 %0, 1, 0, p; }"
+            : "=r"(over)
+            : "r"(at), "r"(parity)
+            : "memory");
+    } else {
+        asm volatile(
+            "{ .reg .pred p; mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 p, [%1], %2;"
+            " selp.u32 %0, 1, 0, p; }"
+            : "=r"(over)
+            : "r"(at), "r"(parity)
+            : "memory");
+    }
     return turn - 1 + over;
 }
 template <int PROCESSORS>
 __device__ __forceinline__ unsigned members_arrived(unsigned turn) {
-    return completed(shared_state().all, turn);
+    return completed<true>(shared_state().all, turn);
 }
 __device__ __forceinline__ unsigned receipts(unsigned turn, unsigned long long) {
-    return completed(shared_state().ring, turn);
+    return completed<false>(shared_state().ring, turn);
 }
 // Offset from an address in own shared memory to the same place in that of a member.
 template <int PROCESSORS>
@@ -171,92 +186,35 @@ inline void send(real* own, const Vec<W>& x, unsigned turn, unsigned way) {
 }
 #endif
 
-// Tell whether a thread has waited in vain at a barrier of the ring, or for a flag, of this number:
-// after a barrier of all threads that followed.
-__device__ __forceinline__ bool gave_up_at(unsigned number) {
-    return shared_state().turn.gave_up == number;
-}
-
-// State of a group's barriers: how often its members have synchronised, how often on all writes,
-// and the flag of what they handed on last.
+// State of a group's barriers: how often its members have met by what they sent, how often on all
+// writes, and the flag of what they handed on last.
 struct GroupBarrier {
     unsigned* counter;
     unsigned turn, met, flag;
 #ifndef __CUDACC_RTC__
-    unsigned long long bytes[2];  // expected at each barrier of the ring so far
-#endif
-#ifdef VRT_OVERLAP
-    PendingRows pending;
-    __device__ __forceinline__ void set_pending(const Instruction& in, const unsigned* tiles) {
-        pending = pending_rows(in, tiles);
-    }
-    __device__ __forceinline__ void wait_for_rows(const Orders& o, int end, int at) {
-        pending.wait(o, end, at);
-    }
-#else
-    __device__ __forceinline__ void set_pending(const Instruction&, const unsigned*) {}
-    __device__ __forceinline__ void wait_for_rows(const Orders&, int, int) {}
+    unsigned long long bytes[2];  // expected at each barrier of what is sent so far
 #endif
 
-    // Arrive at the barrier, after a barrier of this processor's threads.
-    //
-    // all: the other members also wait for this one's writes to memory; elements: of the ring that
-    // are received before this barrier completes.
+    // Wait until all writes of all members to memory are there, after a barrier of this processor's
+    // threads. Returns false when one did not arrive in time.
     template <int PROCESSORS>
-    __device__ __forceinline__ void come(const Orders& o, bool all, int elements) {
-        ++turn;
-        met += all;
+    __device__ __forceinline__ bool meet(const Orders& o, int instruction) {
+        ++met;
         const int thread = this_thread();
-        if (o.members == 0) {
-            if (thread == 0) add_release(counter, 1);
-            return;
+        if (o.members != 0) {
+            if (thread < PROCESSORS) arrive<PROCESSORS>(met, thread);
+        } else if (thread == 0) {
+            add_release(counter, 1);
         }
-#ifndef __CUDACC_RTC__
-        VRT_CHECK_COMPLETED(shared_state().ring[turn & 1] >= bytes[turn & 1]);
-        bytes[turn & 1] += elements * sizeof(real);
-#endif
-        if (thread == 0) expect(turn, elements * (unsigned)sizeof(real));
-        if (all && thread < PROCESSORS) arrive<PROCESSORS>(met, thread);
-    }
-    // Wait for the other members. Returns false when one did not arrive in time.
-    template <int PROCESSORS>
-    __device__ __forceinline__ bool wait(const Orders& o, bool all, int instruction) {
-        if (threadIdx.x == 0) {
-            bool alive = true;
-            if (o.members == 0) {
-                alive = wait_until(
-                    o, [&]() { return load_acquire(counter); }, turn * PROCESSORS, GROUP_WAIT,
-                    instruction);
-            } else {
-                if (all) {
-                    alive = wait_until(
-                        o, [&]() { return members_arrived<PROCESSORS>(met); }, met, GROUP_WAIT,
-                        instruction);
-                }
-                alive = alive && received(o, instruction);
-            }
-            shared_state().turn.alive = alive;
+        if (thread == 0) {
+            const bool near = o.members != 0;
+            const unsigned value = near ? met : met * PROCESSORS;
+            shared_state().turn.alive = wait_until(
+                o,
+                [&]() { return near ? members_arrived<PROCESSORS>(met) : load_acquire(counter); },
+                value, GROUP_WAIT, instruction);
         }
-        wait_for_copies<1>();
         __syncthreads();
         return shared_state().turn.alive;
-    }
-    // Wait for rows of the ring, each thread of a cluster's member by itself. One that gives up
-    // goes on to the next barrier of all threads, after which all of them know by `gave_up_at`.
-    __device__ __forceinline__ void wait_each(const Orders& o, int instruction) {
-        if (received(o, instruction)) return;
-        unsigned& first = shared_state().turn.gave_up;  // stays: others may look later
-        if (first == 0) first = turn;
-    }
-
-private:
-    // Wait until all rows of the ring have come that are sent before this barrier.
-    __device__ __forceinline__ bool received(const Orders& o, int instruction) const {
-#ifdef __CUDACC_RTC__
-        const unsigned long long sent = 0;
-#else
-        const unsigned long long sent = bytes[turn & 1];
-#endif
-        return wait_until(o, [&]() { return receipts(turn, sent); }, turn, GROUP_WAIT, instruction);
     }
 };

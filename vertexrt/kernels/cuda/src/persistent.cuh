@@ -3,8 +3,9 @@
 //
 // - Steps outside the path are launches of the batched engine, whose blocks are distributed over
 //   all processors. Barriers over the grid order them.
-// - On the path each *group* of processors has its own script, the same for all its members: an
-//   instruction is a segment on a tile of rows, of which each member computes its units.
+// - Phases of the path that are cells are run by *groups* of processors, each by its own script,
+// the
+//   same for all its members: see cell.cuh. The others run in turn, as what is outside the path.
 // - Every wait is bounded by a clock. A processor whose wait runs out leaves a record; all
 //   processors end, and nothing is updated.
 //
@@ -13,7 +14,6 @@
 #pragma once
 #include "processor.cuh"
 #include "products.cuh"
-#include "resident_matmul.cuh"
 #include "script_loop.cuh"
+#include "cell.cuh"
 #include "staged_update.cuh"
-#include "weight_gradients.cuh"

@@ -12,13 +12,14 @@
 //
 // The fewer warps share the depth, the fewer partial sums there are; but none may be left without
 // rows, and a lane holds the columns of a few blocks of an operand: of more where no warps share
-// the depth then, so that there is one partial sum.
+// the depth then, so that there is one partial sum, or where a warp then has two slabs. With one
+// slab loads of operands take more than partial sums do.
 //
 // Where a processor owns 4 rows or fewer, a fragment would be empty for the most part. So the depth
 // is folded: FOLD parts of it, each of SPAN columns, lie below each other, and a part has EACH of
 // the 16 rows. Sums of the parts are added up between lanes. Folds leave work for all warps. Two
 // parts would take no less than half a slab does.
-constexpr int MOST_BLOCKS = 2, MOST_BLOCKS_ALONE = 4, MOST_FOLDS = 8;
+constexpr int MOST_BLOCKS = 2, MOST_BLOCKS_OF_FEW = 4, MOST_FOLDS = 8;
 constexpr int fold_of(int rows, int deep, int fold) {
     return 2 * fold <= MOST_FOLDS && rows * 2 * fold <= 16 && deep >= 2 * fold * 16 * WARPS_EACH
                ? fold_of(rows, deep, 2 * fold)
@@ -29,16 +30,20 @@ constexpr int blocks_of(int deep, int wide) { return ((deep + 15) / 16 + wide - 
 constexpr int slabs_of(int rows, int wide) {
     return ((rows + 15) / 16 * wide + WARPS_EACH - 1) / WARPS_EACH;
 }
+constexpr int most_blocks(int slabs, int wide) {
+    return wide == 1 || slabs == 2 ? MOST_BLOCKS_OF_FEW : MOST_BLOCKS;
+}
 constexpr int narrowed(int rows, int deep, int wide) {
-    return wide > 1 && blocks_of(deep, wide / 2) <= (wide > 2 ? MOST_BLOCKS : MOST_BLOCKS_ALONE) &&
+    return wide > 1 &&
+                   blocks_of(deep, wide / 2) <= most_blocks(slabs_of(rows, wide / 2), wide / 2) &&
                    slabs_of(rows, wide / 2) * blocks_of(deep, wide / 2) <=
                        slabs_of(rows, wide) * blocks_of(deep, wide)
                ? narrowed(rows, deep, wide / 2)
                : wide;
 }
-template <int ROWS, int DEEP, bool FOLDS = true>
+template <int ROWS, int DEEP>
 struct Layout {
-    static constexpr int FOLDED = FOLDS ? fold_of(ROWS, DEEP, 1) : 1;
+    static constexpr int FOLDED = fold_of(ROWS, DEEP, 1);
     static constexpr int FOLD = FOLDED > 2 ? FOLDED : 1, EACH = 16 / FOLD;
     static constexpr int SPAN = FOLD == 1 ? DEEP : (DEEP + 16 * FOLD - 1) / (16 * FOLD) * 16;
     static constexpr int TALLEST = FOLD == 1 ? ROWS : 16;
@@ -50,7 +55,7 @@ struct Layout {
     static constexpr int TALL = WARPS_EACH / WIDE;
     static constexpr int SLABS = slabs_of(TALLEST, WIDE);
     static constexpr int BLOCKS = blocks_of(SPAN, WIDE);
-    static constexpr int HALVES = FOLDS && FOLD == 1 && TALL == 1 ? (ROWS + 7) / 8 : 2 * SLABS;
+    static constexpr int HALVES = FOLD == 1 && TALL == 1 ? (ROWS + 7) / 8 : 2 * SLABS;
     static constexpr int PADDED = FOLD == 1 ? HALVES * TALL * 8 : EACH > 4 ? EACH : 4;  // own rows
     static constexpr int FLOATS = HALVES * BLOCKS * 4;                                  // of a lane
     static_assert(FOLD == 1 || (TALL == 1 && SLABS == 1), "all warps share the depth of a fold");
@@ -81,32 +86,9 @@ struct Layout {
     }
 };
 
-// A share of a weight in registers, or of sums, without FOLDS.
-template <int ROWS, int DEEP, bool FOLDS = true>
-struct WeightsInRegisters : Layout<ROWS, DEEP, FOLDS> {
-    using L = Layout<ROWS, DEEP, FOLDS>;
-    static constexpr bool IN_REGISTERS = true;
-    real w[L::FLOATS / 4][4];
-    __device__ __forceinline__ void put(int k, int c, real x) { w[k][c] = x; }
-    __device__ __forceinline__ real at(int k, int c) const { return w[k][c]; }
-};
-
-// A share of a weight in shared memory, for what registers have no room for, or in memory.
-template <int ROWS, int DEEP, bool FOLDS = true>
-struct WeightsInSharedMemory : Layout<ROWS, DEEP, FOLDS> {
-    using L = Layout<ROWS, DEEP, FOLDS>;
-    static constexpr bool IN_REGISTERS = false;
-    static constexpr int BYTES = L::FLOATS * PROCESSOR * sizeof(real);
-    Vec<4>* w;
-    __device__ __forceinline__ void take(unsigned char* from) {
-        w = reinterpret_cast<Vec<4>*>(from) + threadIdx.x;
-    }
-    __device__ __forceinline__ void put(int k, int c, real x) { w[k * PROCESSOR].v[c] = x; }
-    __device__ __forceinline__ real at(int k, int c) const { return w[k * PROCESSOR].v[c]; }
-};
-
+// Columns of a block that a lane has: whole numbers, or pairs of bfloat16 in half the room, put in
+// their order.
 #ifdef VRT_PAIRS
-// A lane's columns of a block, as pairs; columns are put in their order.
 struct alignas(8) Quartet {
     unsigned pair[2];
     __device__ __forceinline__ void put(int c, float x) {
@@ -116,39 +98,44 @@ struct alignas(8) Quartet {
         return c % 2 == 0 ? low_of(pair[c / 2]) : high_of(pair[c / 2]);
     }
 };
+#else
+struct Quartet : Vec<4> {
+    __device__ __forceinline__ void put(int c, real x) { this->v[c] = x; }
+    __device__ __forceinline__ real at(int c) const { return this->v[c]; }
+};
+#endif
 
-// The same of weights in half the room; sums stay whole.
+// A share of a weight in registers.
 template <int ROWS, int DEEP>
-struct WeightsInRegisters<ROWS, DEEP, true> : Layout<ROWS, DEEP, true> {
-    using L = Layout<ROWS, DEEP, true>;
+struct WeightsInRegisters : Layout<ROWS, DEEP> {
+    using L = Layout<ROWS, DEEP>;
     static constexpr bool IN_REGISTERS = true;
     Quartet w[L::FLOATS / 4];
-    __device__ __forceinline__ void put(int k, int c, float x) { w[k].put(c, x); }
-    __device__ __forceinline__ float at(int k, int c) const { return w[k].at(c); }
+    __device__ __forceinline__ void put(int k, int c, real x) { w[k].put(c, x); }
+    __device__ __forceinline__ real at(int k, int c) const { return w[k].at(c); }
+#ifdef VRT_PAIRS
     __device__ __forceinline__ unsigned pair(int k, int p) const { return w[k].pair[p]; }
+#endif
 };
+
+// A share in shared memory, for what registers have no room for.
 template <int ROWS, int DEEP>
-struct WeightsInSharedMemory<ROWS, DEEP, true> : Layout<ROWS, DEEP, true> {
-    using L = Layout<ROWS, DEEP, true>;
+struct WeightsInSharedMemory : Layout<ROWS, DEEP> {
+    using L = Layout<ROWS, DEEP>;
     static constexpr bool IN_REGISTERS = false;
     static constexpr int BYTES = L::FLOATS / 4 * PROCESSOR * sizeof(Quartet);
     Quartet* w;
     __device__ __forceinline__ void take(unsigned char* from) {
         w = reinterpret_cast<Quartet*>(from) + threadIdx.x;
     }
-    __device__ __forceinline__ void put(int k, int c, float x) { w[k * PROCESSOR].put(c, x); }
-    __device__ __forceinline__ float at(int k, int c) const { return w[k * PROCESSOR].at(c); }
+    __device__ __forceinline__ void put(int k, int c, real x) { w[k * PROCESSOR].put(c, x); }
+    __device__ __forceinline__ real at(int k, int c) const { return w[k * PROCESSOR].at(c); }
+#ifdef VRT_PAIRS
     __device__ __forceinline__ unsigned pair(int k, int p) const {
         return w[k * PROCESSOR].pair[p];
     }
-};
-#else
-// The same of whole numbers.
-struct Quartet : Vec<4> {
-    __device__ __forceinline__ void put(int c, real x) { this->v[c] = x; }
-    __device__ __forceinline__ real at(int c) const { return this->v[c]; }
-};
 #endif
+};
 
 // A share in both, for a weight that neither has room for: registers have the first KEPT quartets
 // of a thread.
@@ -173,16 +160,6 @@ struct WeightsInBoth : Layout<ROWS, DEEP> {
     __device__ __forceinline__ unsigned pair(int k, int p) const { return of(k).pair[p]; }
 #endif
 };
-
-// Copy a share to registers.
-template <int ROWS, int DEEP>
-__device__ __forceinline__ void copy_weights(WeightsInRegisters<ROWS, DEEP>& to,
-                                             const WeightsInSharedMemory<ROWS, DEEP>& from) {
-#pragma unroll
-    for (int k = 0; k < Layout<ROWS, DEEP>::FLOATS / 4; ++k)
-#pragma unroll
-        for (int c = 0; c < 4; ++c) to.put(k, c, from.at(k, c));
-}
 
 // A number that need not stay next to those that it was loaded with: operands of matrix units are
 // other quartets of registers. `nothing` is zero.

@@ -56,10 +56,8 @@ __device__ __forceinline__ unsigned vrt_uniform(unsigned seed, unsigned key, uns
     return h ^ (h >> 16);
 }
 
-// The number of children of a vertex, at least 1. The rows of children are numbers in memory or, in
-// repetitions, numbers that rise.
-template <class Numbers>
-__device__ __forceinline__ real vrt_degree(Numbers child_row, int first, int end) {
+// The number of children of a vertex, at least 1.
+__device__ __forceinline__ real vrt_degree(const int* child_row, int first, int end) {
     int count = 0;
     for (int e = first; e < end; ++e) count += child_row[e] >= 0;
     return real(count > 1 ? count : 1);

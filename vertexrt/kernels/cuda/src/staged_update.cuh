@@ -2,7 +2,8 @@
 // one access after the other: each warp copies what comes next to shared memory, which the path has
 // left, while it works on what has come.
 #pragma once
-#include "path_copies.cuh"
+#include "async_copy.cuh"
+#include "processor.cuh"
 
 constexpr int STAGED = 2048 / sizeof(real);  // elements of an array that a warp copies at a time
 static_assert(STAGED % WIDTH == 0, "parts of an aligned piece are aligned");
@@ -52,11 +53,11 @@ __device__ __forceinline__ void update_staged(const Store& a) {
         if (r.aligned()) {
 #pragma unroll 1
             for (int i = lane * WIDTH; i < r.width; i += 32 * WIDTH) {
-                copy_ahead<WIDTH>(&to[0][i], a.gradients + r.start + i);
-                copy_ahead<WIDTH>(&to[1][i], a.values + r.start + i);
+                copy_or_zero<WIDTH>(&to[0][i], a.gradients + r.start + i, true);
+                copy_or_zero<WIDTH>(&to[1][i], a.values + r.start + i, true);
 #pragma unroll
                 for (int s = 0; s < Rule::SLOTS; ++s)
-                    copy_ahead<WIDTH>(&to[2 + s][i], a.moments + s * a.total + r.start + i);
+                    copy_or_zero<WIDTH>(&to[2 + s][i], a.moments + s * a.total + r.start + i, true);
             }
         }
         commit_copies();
@@ -88,5 +89,5 @@ __device__ __forceinline__ void update_staged(const Store& a) {
         r = next;
         buffer ^= 1;
     }
-    wait_for_all_copies();
+    wait_for_copies<0>();
 }

@@ -117,21 +117,12 @@ __device__ __forceinline__ void add_at(real* to, real x) {
 #endif
 }
 
-// Sum and maximum over the 32 lanes of a warp, in every lane the same bits: the lanes are paired at
-// distances 16, 8, 4, 2, 1, and both of a pair add the same two numbers. All lanes must take part.
+// Sum over the 32 lanes of a warp, in every lane the same bits: the lanes are paired at distances
+// 16, 8, 4, 2, 1, and both of a pair add the same two numbers. All lanes must take part.
 template <class T>
 __device__ __forceinline__ T warp_sum(T x) {
     for (int distance = 16; distance > 0; distance /= 2) {
         x += __shfl_xor_sync(0xffffffffu, x, distance);
-    }
-    return x;
-}
-
-template <class T>
-__device__ __forceinline__ T warp_max(T x) {
-    for (int distance = 16; distance > 0; distance /= 2) {
-        const T other = __shfl_xor_sync(0xffffffffu, x, distance);
-        x = other > x ? other : x;
     }
     return x;
 }

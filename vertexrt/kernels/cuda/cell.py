@@ -1,0 +1,559 @@
+"""What one kind of rows does on a side of the path, as records, for the machine of `cell.cuh`.
+
+A cell is a list of stages. A stage has products of vectors that lie on chip, and statements on the
+elements that a processor owns: one thread has a unit of a row. `cell_cut.py` makes these records of
+task programs, `cell_text.py` prints them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from vertexrt.ir.layers import Phase
+from vertexrt.ir.program import Stage
+from vertexrt.kernels.cuda.weight_layout import TILE_ROWS, Layout
+from vertexrt.kernels.cuda.weights import ResidentWeight, most_own
+
+# In place of a slot: the row (or edge) itself, the parent in a layer above, each child in turn.
+ITSELF, ABOVE_IT, EACH = -1, -2, -3
+EDGES_A_ROW = 4  # of a level, where rows have lists of children: room is left for so many
+LEVEL_ROWS = (8, 4, 2, 1)  # most of a level: those for which there is room
+
+
+# Values at a unit of a row.
+
+
+@dataclass(frozen=True, slots=True)
+class FixedNumber:
+    """A number that is known."""
+
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A value of this stage: a piece of a node."""
+
+    node: int
+    piece: int
+
+
+@dataclass(frozen=True, slots=True)
+class FromMemory:
+    """Own units of an operand that is copied ahead, by its number in the cell."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class NumberFromMemory:
+    """A number of the row, or of each edge, by its number among the operands that are copied."""
+
+    number: int
+    edges: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A number made of all elements of a vector of the row, or of each edge, by its number."""
+
+    number: int
+    edges: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OfEdge:
+    """Own units of an operand of each edge, by its number in the cell."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class OwnParameter:
+    """Own units of a parameter, by its number on the side."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class OfChild:
+    """A vector of a child's state place: one that was sent, or kept by its owner."""
+
+    slot: int
+    number: int
+    sent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LeftByParents:
+    """The sum of what the parents left of a field."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """A piece of own rows of a product, of its row `of` for this row, or of each edge."""
+
+    product: int
+    of: int
+    piece: int
+    edges: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """A value of an earlier stage."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Degree:
+    """How many children there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class LossScale:
+    """The factor on the loss."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowWeight:
+    """How many vertices a row stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """Whether there is a child in a slot, 1 or 0."""
+
+    slot: int
+
+
+Operand = (
+    FixedNumber
+    | Made
+    | FromMemory
+    | NumberFromMemory
+    | Folded
+    | OfEdge
+    | OwnParameter
+    | OfChild
+    | LeftByParents
+    | Total
+    | Carried
+    | Present
+    | Degree
+    | LossScale
+    | RowWeight
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Make:
+    """Make a value by a scalar expression of the op table."""
+
+    to: Made
+    expression: str
+    operands: tuple[Operand, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """Add up a value of the edges, or find the largest."""
+
+    to: Made
+    value: Operand
+    largest: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Give:
+    """Say where a value goes.
+
+    Attributes:
+        what: "send" to the buffers, "hand" to the state places of all, "keep" in the own one,
+            "carry" to later stages, "store" to memory, which is a number where `width` is 1, or
+            "leave" for the child in a slot.
+        number: of the vector among those that the stage sends, the field, or the tensor.
+        width, start: of a row in memory, and where it begins there.
+        edge: of what is left, the tensor that has it in memory.
+    """
+
+    what: str
+    value: Operand
+    number: int
+    width: int = 0
+    start: int = 0
+    slot: int = ITSELF
+    edge: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class EachEdge:
+    """What is done for each child of a row."""
+
+    statements: tuple[Make | Give | Sum, ...]
+
+
+Statement = Make | Give | EachEdge
+
+# Vectors on chip, which products read.
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A vector of the row's buffer."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class SentOfEdge:
+    """A vector of the edge's buffer."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class WholeFromMemory:
+    """A vector that is copied ahead in full, by its number in the cell."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class WholeParameter:
+    """A vector of a parameter, by its number on the side."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class OverChildren:
+    """The sum of a vector of each child, or the largest of each element."""
+
+    vector: Vector
+    largest: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Combined:
+    """Vectors combined, element by element, by an expression of the op table."""
+
+    expression: str
+    operands: tuple[Vector, ...]
+
+
+Vector = (
+    OfChild
+    | Sent
+    | SentOfEdge
+    | WholeFromMemory
+    | WholeParameter
+    | Folded
+    | FixedNumber
+    | Combined
+    | OverChildren
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CellProduct:
+    """A product by a weight that the processor holds.
+
+    Attributes:
+        operands: the vectors of each of its rows, for a row of the level, or an edge.
+        at: where its partial sums begin.
+        edges: its rows are edges.
+        most: for how many rows partial sums are made.
+    """
+
+    held: ResidentWeight
+    operands: tuple[tuple[Vector, ...], ...]
+    at: int
+    edges: bool
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class CellFold:
+    """A number that every processor makes of all elements of vectors of a row, or of an edge.
+
+    Attributes:
+        op: of the op table; to: where it goes.
+        waits: it is made of another one of this stage.
+    """
+
+    op: str
+    vectors: tuple[Vector, ...]
+    to: Folded
+    waits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CellStage:
+    """What a processor does between two exchanges.
+
+    Attributes:
+        first_buffer, to_buffers: vectors that it sends to the buffers of the level.
+        first_state, to_states: vectors that it sends to state places.
+        first_edge, to_edges: vectors of edges that it sends to their buffers.
+    """
+
+    products: tuple[CellProduct, ...]
+    folds: tuple[CellFold, ...]
+    statements: tuple[Statement, ...]
+    first_buffer: int = 0
+    to_buffers: int = 0
+    first_state: int = 0
+    to_states: int = 0
+    first_edge: int = 0
+    to_edges: int = 0
+
+    @property
+    def gives(self) -> Iterator[Give]:
+        """Yield what it says of values."""
+        for x in self.statements:
+            for y in x.statements if isinstance(x, EachEdge) else (x,):
+                if isinstance(y, Give):
+                    yield y
+
+    @property
+    def vectors(self) -> int:
+        """Count the vectors of a row that it sends."""
+        return self.to_buffers + self.to_states
+
+
+@dataclass(frozen=True, slots=True)
+class OperandPlace:
+    """Where an operand lies in memory: own units of rows of a tensor, or of a child's row."""
+
+    tensor: int
+    width: int
+    start: int
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class KindCell:
+    """What one kind of rows does on a side.
+
+    Attributes:
+        task: its number; slots: of children, 0 where rows have lists.
+        reads: operands that are copied ahead; edge_reads: those of edges; full_reads: those of
+            which every processor gets all elements.
+        carried: values from stage to stage.
+        folds, edge_folds: numbers of a row, and of an edge, that are made of whole vectors.
+        on_chip: slots of the children whose places it reads, or fills.
+    """
+
+    task: int
+    slots: int
+    stages: tuple[CellStage, ...]
+    reads: tuple[OperandPlace, ...]
+    edge_reads: tuple[OperandPlace, ...]
+    full_reads: tuple[OperandPlace, ...]
+    carried: int
+    folds: int
+    edge_folds: int
+    on_chip: frozenset[int]
+
+    @property
+    def copied(self) -> tuple[OperandPlace, ...]:
+        """All that is copied ahead."""
+        return (*self.reads, *self.edge_reads, *self.full_reads)
+
+    @property
+    def chain(self) -> int:
+        """Return the one slot whose child is on chip, 0 for none or several."""
+        return min(self.on_chip) if len(self.on_chip) == 1 else 0
+
+    @property
+    def mask(self) -> int:
+        """Return the slots on chip as bits; all of a list."""
+        return -1 if self.slots == 0 else sum(1 << slot for slot in self.on_chip)
+
+
+@dataclass(frozen=True, slots=True)
+class CellSide:
+    """A side of the path that runs cells.
+
+    Attributes:
+        units: elements of a vector; processors: of a group.
+        sent, kept: tensors of the states whose vectors lie in state places, in full or own units.
+        left: tensors of what lies in edge places.
+        parameters: those that are held: number, and first element.
+        rows: of a level, at most; layer: see `PARENTS`, -1 where there is one alone.
+    """
+
+    phase: Phase
+    units: int
+    processors: int
+    cells: tuple[KindCell, ...]
+    sent: tuple[int, ...]
+    kept: tuple[int, ...]
+    left: tuple[int, ...]
+    parameters: tuple[tuple[int, int], ...]
+    rows: int
+    layer: int
+
+    @property
+    def edges(self) -> int:
+        """Return the most edges of a level whose rows have lists of children."""
+        return EDGES_A_ROW * self.rows
+
+    @property
+    def above(self) -> bool:
+        """Tell whether it reads what parents in a layer above have left."""
+        return any(x.slot == ABOVE_IT for cell in self.cells for x in cell.reads)
+
+    @property
+    def scaled(self) -> bool:
+        """Tell whether it reads the factor on the loss."""
+        return any(isinstance(x, LossScale) for x in self._operands)
+
+    @property
+    def weighted(self) -> bool:
+        """Tell whether it reads how many vertices a row stands for."""
+        return any(isinstance(x, RowWeight) for x in self._operands)
+
+    @property
+    def _operands(self) -> Iterator[Operand]:
+        for stage in self.stages:
+            yield from operands_of(stage.statements)
+
+    @property
+    def back(self) -> bool:
+        """Tell whether it is backward."""
+        return self.phase.stage == Stage.PATH_BACKWARD
+
+    @property
+    def stages(self) -> Iterator[CellStage]:
+        """Yield the stages of all cells."""
+        for cell in self.cells:
+            yield from cell.stages
+
+    @property
+    def held(self) -> list[ResidentWeight]:
+        """The weights that it multiplies by."""
+        return list(dict.fromkeys(p.held for stage in self.stages for p in stage.products))
+
+    @property
+    def words(self) -> set[str]:
+        """Name what it reads and writes of what the kernel is given."""
+        tensors = {*self.sent, *self.kept, *self.left}
+        tensors |= {x.tensor for cell in self.cells for x in cell.copied}
+        for stage in self.stages:
+            tensors |= {x.number for x in stage.gives if x.what in ("store", "store_edge")}
+            tensors |= {x.edge for x in stage.gives if x.edge >= 0}
+        params = {f"param_{number}" for number, _ in self.parameters}
+        numbers = {"scale"} if self.scaled else set()
+        numbers |= {"weight"} if self.weighted else set()
+        return {f"tensor_{t}" for t in tensors} | params | {h.word for h in self.held} | numbers
+
+    @property
+    def own(self) -> int:
+        """Return the places of a processor's part of a vector: `Units` of product.cuh."""
+        return own_places(self.units, self.processors)
+
+    @property
+    def on_chip(self) -> int:
+        """Return the places of a vector on chip."""
+        return self.own * self.processors
+
+    @property
+    def reads(self) -> int:
+        """Return the operands of a row from memory, the most of a cell; 1 at least."""
+        return max(1, *(len(cell.reads) for cell in self.cells))
+
+    @property
+    def edge_reads(self) -> int:
+        """Return the operands of an edge from memory, the most of a cell."""
+        return max(len(cell.edge_reads) for cell in self.cells)
+
+    @property
+    def reads_numbers(self) -> bool:
+        """Tell whether some operands are numbers."""
+        return any(x.width == 1 for cell in self.cells for x in cell.copied)
+
+    @property
+    def full_reads(self) -> int:
+        """Return the operands of a row that are copied in full, the most of a cell."""
+        return max(len(cell.full_reads) for cell in self.cells)
+
+    @property
+    def staged_edges(self) -> int:
+        """Return the vectors of an edge that a stage sends, at most."""
+        return max(stage.to_edges for stage in self.stages)
+
+    @property
+    def exchanged_edges(self) -> int:
+        """Return the vectors of an edge in the buffers of a level."""
+        return max(stage.first_edge + stage.to_edges for stage in self.stages)
+
+    @property
+    def staged(self) -> int:
+        """Return the vectors of a row that a stage sends, at most."""
+        return max(stage.vectors for stage in self.stages)
+
+    @property
+    def exchanged(self) -> int:
+        """Return the vectors of a row in the buffers of a level."""
+        return max(stage.first_buffer + stage.to_buffers for stage in self.stages)
+
+    @property
+    def carried(self) -> int:
+        """Return the values of a row from stage to stage, at most."""
+        return max(cell.carried for cell in self.cells)
+
+    @property
+    def folds(self) -> int:
+        """Return the numbers of a row that are made of whole vectors, at most."""
+        return max(cell.folds for cell in self.cells)
+
+    @property
+    def edge_folds(self) -> int:
+        """Return those of an edge."""
+        return max(cell.edge_folds for cell in self.cells)
+
+    @property
+    def partial(self) -> int:
+        """Return the elements of partial sums."""
+        products = (p for stage in self.stages for p in stage.products)
+        return max(
+            (p.at + partial_elements(p.held, self.processors, p.most) for p in products), default=0
+        )
+
+    @property
+    def state(self) -> int:
+        """Return the elements of a state place."""
+        return len(self.sent) * self.on_chip + len(self.kept) * self.own
+
+    @property
+    def room(self) -> int:
+        """Return the reals that a level sends at most, of all processors together."""
+        return (self.rows * self.staged + self.edges * self.staged_edges) * self.on_chip
+
+
+def own_places(units: int, processors: int) -> int:
+    """Return the places of a processor's part of a vector on chip, which begins on 16 bytes."""
+    return -(-most_own(units, processors) // 4) * 4
+
+
+def partial_elements(held: ResidentWeight, processors: int, rows: int) -> int:
+    """Count the elements of partial sums of so many rows."""
+    return Layout(held.rows(processors), held.deep).partial // TILE_ROWS * rows
+
+
+def operands_of(statements: Iterable[Statement | Sum]) -> list[Operand]:
+    """List what is loaded for some statements, and for those of their loops."""
+    found: dict[Operand, None] = {}
+    for x in statements:
+        if isinstance(x, EachEdge):
+            found |= dict.fromkeys(operands_of(x.statements))
+        else:
+            values = x.operands if isinstance(x, Make) else (x.value,)
+            found |= dict.fromkeys(y for y in values if not isinstance(y, Made | FixedNumber))
+    return list(found)

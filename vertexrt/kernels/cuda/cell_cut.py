@@ -1,0 +1,873 @@
+"""Cut the path phases of a function into cells: stages, and where each value is placed.
+
+A *cell* is what one kind of rows does on a side of the path, for the machine of `cell.cuh`. Its
+stages are the segments of its task program: a product whose operand has been made in parts needs an
+exchange before it. All else follows by placing each value where fewest numbers are sent:
+
+- what a product reads of a child in full is *sent* by the child's row, into its state place;
+- what is read of a child at own units alone is *kept* by its owner, in the same place;
+- what a product reads of its own row in full is sent into a buffer of the level;
+- what a later stage reads at own units is *carried* by its owner;
+- what a row leaves for a child lies in an edge place, own units alone: the parent multiplies by the
+  turned weights, so that the child adds up numbers of its parents' owners, which are its own;
+- what other phases made is *read* from memory, some levels ahead, and what they read is stored.
+
+A phase that the machine has no form for is no cell (`NoCell` says why), and runs as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from vertexrt.ir.layers import OF_ALL_CHILDREN, Phase, is_within_layer
+from vertexrt.ir.ops import OPS
+from vertexrt.ir.passes.fuse import Group, Product
+from vertexrt.ir.passes.segment import Segment, SegmentedTask, Split
+from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key, is_free
+from vertexrt.ir.program import ABOVE, OWN, PARENTS, Domain, Node, Stage
+from vertexrt.kernels.cuda.cell import (
+    ABOVE_IT,
+    EACH,
+    EDGES_A_ROW,
+    ITSELF,
+    Carried,
+    CellFold,
+    CellProduct,
+    CellSide,
+    CellStage,
+    Combined,
+    Degree,
+    EachEdge,
+    FixedNumber,
+    Folded,
+    FromMemory,
+    Give,
+    KindCell,
+    LeftByParents,
+    LossScale,
+    Made,
+    Make,
+    NumberFromMemory,
+    OfChild,
+    OfEdge,
+    Operand,
+    OperandPlace,
+    OverChildren,
+    OwnParameter,
+    Present,
+    RowWeight,
+    Sent,
+    SentOfEdge,
+    Statement,
+    Sum,
+    Total,
+    Vector,
+    WholeFromMemory,
+    WholeParameter,
+    own_places,
+    partial_elements,
+)
+from vertexrt.kernels.cuda.weights import ResidentWeight
+from vertexrt.kernels.layout import Binding
+from vertexrt.kernels.task_tensors import edge_key
+from vertexrt.lower.lowering import rows_of
+
+MOST_SLOTS = 8
+
+
+class NoCell(Exception):
+    """Why a phase is no cell."""
+
+
+def cut_side(
+    phase: Phase,
+    tasks: Mapping[int, SegmentedTask],
+    binding: Binding,
+    processors: int,
+    rows: int,
+) -> CellSide:
+    """Cut the tasks of a phase into cells.
+
+    Args:
+        tasks: of the phase, by number; segmented for several processors.
+        rows: of a level, at most.
+    Raises: NoCell, where the machine has no form for what they do.
+    """
+    return _Side(phase, tasks, binding, processors, rows).cut()
+
+
+class _Side:
+    """Cuts the tasks of a side.
+
+    Attributes:
+        sent, kept, left: the fields of states and of edges, in the order of their vectors.
+        parameters: numbers of those that are held.
+    """
+
+    def __init__(
+        self,
+        phase: Phase,
+        tasks: Mapping[int, SegmentedTask],
+        binding: Binding,
+        processors: int,
+        rows: int,
+    ) -> None:
+        self.phase, self.tasks, self.binding = phase, tasks, binding
+        self.processors, self.rows = processors, rows
+        (*_, plan) = tasks.values()
+        self.layered = bool(plan.task.program.layers)
+        self.units = _units(tasks.values())
+        self.back = phase.stage == Stage.PATH_BACKWARD
+        self.sent: list[str] = []
+        self.kept: list[str] = []
+        self.left: list[tuple[str, bool]] = []
+        self.parameters: dict[tuple[int, int], int] = {}
+        for plan in tasks.values():
+            self._fields(plan)
+        # What rows of one function have lies side by side.
+        self.sent.sort(key=_function_of)
+        self.kept = [name for name in self.kept if name not in self.sent]
+
+    def _fields(self, plan: SegmentedTask) -> None:
+        """Collect what rows hand to each other: fields read in full, at own units, and left."""
+        program = plan.task.program
+        nodes = program.nodes
+        full: set[int] = set()
+        stack = [nodes[k].inputs[1] for k in plan.task.members if nodes[k].op == "matmul"]
+        stack += [nodes[k].inputs[0] for k in plan.task.members if nodes[k].op in FOLDS]
+        while stack:
+            k = stack.pop()
+            if k not in full:
+                full.add(k)
+                if not _is_product(nodes[k]):
+                    stack += nodes[k].inputs
+        for k in plan.task.members:
+            node = nodes[k]
+            if node.op in GATHERS and not self.back and is_within_layer(program, node):
+                found = self.sent if k in full else self.kept
+                if node["field"] not in found:
+                    found.append(node["field"])
+            leaves = node.op in SCATTERS and is_within_layer(program, node)
+            if leaves and (node["field"], node["every"]) not in self.left:
+                self.left.append((node["field"], node["every"]))
+
+    def cut(self) -> CellSide:
+        """Return the side."""
+        cells = tuple(_Cut(self, p, plan).cut() for p, plan in self.tasks.items())
+        tensors = self.binding.tensors
+        states = [[tensors["state", name] for name in names] for names in (self.sent, self.kept)]
+        left = (tensors[edge_key(*of)] for of in self.left)
+        return CellSide(
+            self.phase,
+            self.units,
+            self.processors,
+            cells,
+            tuple(states[0]),
+            tuple(states[1]),
+            tuple(left),
+            tuple(self.parameters),
+            self.rows,
+            self.phase.layer if self.layered else -1,
+        )
+
+
+class _Cut:
+    """Cuts a task into the stages of a cell."""
+
+    def __init__(self, side: _Side, number: int, plan: SegmentedTask) -> None:
+        self.side, self.number, self.plan = side, number, plan
+        self.task, self.segments = plan.task, [*_before_folds(plan)]
+        self.program = self.task.program
+        self.nodes = self.program.nodes
+        self.units = side.units
+        self.made_in: dict[int, int] = {}  # the stage that makes each value
+        self.reads: dict[OperandPlace, int] = {}
+        self.edge_reads: dict[OperandPlace, int] = {}
+        self.full_reads: dict[OperandPlace, int] = {}
+        self.on_chip: set[int] = set()
+        self.over_children = False  # a vector of each child is being stated
+        self.carried: dict[Made, int] = {}
+        self.sent: dict[Made, int] = {}  # vectors in buffers
+        self.sends: list[list[Made]] = []  # of each stage
+        self.edge_sends: list[list[Made]] = []
+        self.products: dict[int, int] = {}  # of the stage: the number of a product
+        # Numbers that are made of whole vectors: of a row, and of an edge.
+        self.folds: dict[int, Folded] = {}
+        self.statements: list[Statement] = []
+        self.known: dict[Made, Operand] = {}
+        # Of each stage these three: later ones may want more of it.
+        self.contexts: list[tuple[list[Statement], dict[Made, Operand], dict[int, int]]] = []
+
+    def cut(self) -> KindCell:
+        """Return the cell."""
+        segments = self.segments
+        edges = [self.nodes[k] for k in self.plan.task.members]
+        every = any(x["every"] for x in edges if x.op in ("gather_parents", *SCATTERS))
+        every |= any(x.op in OF_ALL_CHILDREN or x.type.domain == Domain.EDGE for x in edges)
+        self.lists = every or self.program.arity is None
+        if self.lists and any(x.op in OF_SLOTS for x in edges):
+            raise NoCell("slots and lists of children together")
+        if self.lists and self.side.binding.splits_edges:  # scripts have the edges of slots
+            raise NoCell("lists of children beside slots")
+        for s, segment in enumerate(segments):
+            if segment.split == Split.SUMS:
+                raise NoCell("sums over rows on the path")
+            for step in segment.steps:
+                for k in step.nodes:
+                    if self.nodes[k].relation:
+                        raise NoCell("children of several relations")
+                    if not is_free(self.nodes[k]):
+                        self.made_in.setdefault(k, s)
+        self._find_sends()
+        stages = tuple(self._stage(s) for s in range(len(segments)))
+        if not self.side.back:
+            given = {(x.what, x.number) for stage in stages for x in stage.gives}
+            scattered = [x["field"] for x in self.nodes if x.op == "scatter"]
+            functions = {*map(_function_of, scattered)}
+            for what, names in (("hand", self.side.sent), ("keep", self.side.kept)):
+                mine = [n for n, name in enumerate(names) if _function_of(name) in functions]
+                if any((what, n) not in given for n in mine):
+                    raise NoCell("states that are not made on the path")
+        slots = 0 if self.lists else self.program.arity or 0
+        if slots > MOST_SLOTS:
+            raise NoCell(f"{slots} children")
+        found = [self._carry(s, stages[s]) for s in reversed(range(len(stages)))]
+        reads = tuple(self.reads), tuple(self.edge_reads), tuple(self.full_reads)
+        stages = (*found[-1:0:-1], self._with_zeros(found))
+        return KindCell(
+            self.number,
+            slots,
+            stages,
+            *reads,
+            len(self.carried),
+            self._number_of_folds(False),
+            self._number_of_folds(True),
+            frozenset(self.on_chip),
+        )
+
+    def _with_zeros(self, found: Sequence[CellStage]) -> CellStage:
+        """Return the last stage, which leaves in edge places what no stage of the path does.
+
+        Gradients of fields that a row does not read of a child are zeros, which are made before.
+
+        Args:
+            found: the stages, the last one first.
+        """
+        left = {(x.slot, x.number) for stage in found for x in stage.gives if x.what == "leave"}
+        more: list[Give] = []
+        for slot in sorted({slot for slot, number in left if number >= 0}):
+            names = {self.side.left[number][0] for at, number in left if at == slot and number >= 0}
+            functions = {*map(_function_of, names)}
+            for number, (name, every) in enumerate(self.side.left):
+                if (slot, number) in left or _function_of(name) not in functions:
+                    continue
+                nodes = [x for x in self.nodes if x.op in SCATTERS and x["field"] == name]
+                mine = [x for x in nodes if x["every"] == every and x["slot"] == max(slot, 0)]
+                if any(self.nodes[x.inputs[0]].op != "const" for x in mine) or not mine:
+                    raise NoCell("gradients of children that another stage leaves")
+                value = FixedNumber(float(self.nodes[mine[0].inputs[0]]["value"]))
+                more.append(Give("leave", value, number, slot=slot))
+        last = found[0]
+        if not more:
+            return last
+        if any(slot == EACH for slot in (x.slot for x in more)):
+            return replace(last, statements=(*last.statements, EachEdge(tuple(more))))
+        return replace(last, statements=(*last.statements, *more))
+
+    # What is exchanged.
+
+    def _find_sends(self) -> None:
+        """Find the vectors that products of later stages read in full."""
+        self.sends = [[] for _ in self.segments]
+        self.edge_sends = [[] for _ in self.segments]
+        for s, segment in enumerate(self.segments):
+            for step in segment.steps:
+                if isinstance(step, Product):
+                    for of in self._operand_vectors(step.node):
+                        for node, piece in of:
+                            self._find_sent(s, node, piece)
+                for k in self._folds_of(step):
+                    for piece in range(self._pieces(self.nodes[k].inputs[0])):
+                        self._find_sent(s, self.nodes[k].inputs[0], piece)
+        for of_stages in (self.sends, self.edge_sends):
+            made = [x for vectors in of_stages for x in vectors]
+            self.sent |= {x: n for n, x in enumerate(made)}
+
+    def _find_sent(self, s: int, k: int, piece: int) -> None:
+        k, piece = self._viewed(k, piece)
+        node = self.nodes[k]
+        if k in self.task.reads or node.op in FOLDS:
+            return
+        if self.made_in.get(k, s) < s and not self._is_whole(k):
+            of_edge = node.type.domain == Domain.EDGE
+            vectors = (self.edge_sends if of_edge else self.sends)[self.made_in[k]]
+            if Made(k, piece) not in vectors:
+                vectors.append(Made(k, piece))
+        elif OPS[node.op].role == "scalar" or node.op in (*SEGMENTS, "to_edges", "spread"):
+            for i in node.inputs:
+                self._find_sent(s, i, piece)
+
+    def _folds_of(self, step: Group | Product) -> list[int]:
+        return [k for k in step.nodes if self.nodes[k].op in FOLDS and k not in self.task.reads]
+
+    def _is_whole(self, k: int) -> bool:
+        """Tell whether each processor can make a value in full from what lies on chip."""
+        node = self.nodes[k]
+        if k in self.task.reads:
+            return node.type.domain != Domain.EDGE and node.type.shape != ()
+        if node.op in FOLDS:
+            return node.type.domain != Domain.EDGE
+        if node.op in (*GATHERS, "const", "param", "has_child", "present"):
+            return not (self.side.back and node.op in GATHERS)
+        passes = OPS[node.op].role in ("scalar", "view") or node.op in (*SEGMENTS, "to_edges")
+        return passes and all(self._is_whole(i) for i in node.inputs)
+
+    def _operand_vectors(self, k: int) -> list[list[tuple[int, int]]]:
+        """Return the pieces of the operand of a product: of each of its rows for a row."""
+        node = self.nodes[k]
+        edges, times = rows_of(node.type)
+        if node.op != "matmul" or (edges and times > 1):
+            raise NoCell(f"{node.op} on the path")
+        x = node.inputs[1]
+        pieces = self._pieces(x)
+        if pieces % times:
+            raise NoCell("rows of a product that are no vectors")
+        each = pieces // times
+        return [[(x, t * each + piece) for piece in range(each)] for t in range(times)]
+
+    def _pieces(self, k: int) -> int:
+        """Return how many vectors a value has."""
+        size = self.nodes[k].type.size
+        if self.nodes[k].type.shape == ():
+            raise NoCell("numbers that are kept")
+        if size % self.units:
+            raise NoCell(f"values of {size} elements beside vectors of {self.units}")
+        return size // self.units
+
+    def _parts(self, k: int) -> int:
+        """Return how many vectors a value has; 1 for a number."""
+        return 1 if self.nodes[k].type.shape == () else self._pieces(k)
+
+    def _viewed(self, k: int, piece: int) -> tuple[int, int]:
+        """Return what a piece of a view is a piece of, where that has the same rows."""
+        while k not in self.task.reads:
+            node = self.nodes[k]
+            if node.op == "slice":
+                if node["start"] % self.units or node.type.shape == ():
+                    raise NoCell("a slice that is no vector")
+                k, piece = node.inputs[0], piece + node["start"] // self.units
+            elif node.op == "concat":
+                for i in node.inputs:
+                    pieces = self._pieces(i)
+                    if piece < pieces:
+                        k = i
+                        break
+                    piece -= pieces
+            else:
+                break
+        return k, piece
+
+    def _vector(self, k: int, piece: int) -> Vector:
+        """Return a vector on chip that a product reads."""
+        k, piece = self._viewed(k, piece)
+        node = self.nodes[k]
+        if Made(k, piece) in self.sent:
+            number = self.sent[Made(k, piece)]
+            return SentOfEdge(number) if node.type.domain == Domain.EDGE else Sent(number)
+        if k in self.task.reads and node.type.shape == ():
+            raise NoCell("a product of numbers from memory")
+        if k in self.task.reads:
+            return WholeFromMemory(self._copied(self.full_reads, self._stored(k, piece)))
+        if node.op == "const":
+            return FixedNumber(float(node["value"]))
+        if node.op == "gather_all" and not self.side.back:
+            return OfChild(EACH, self.side.sent.index(node["field"]), True)
+        if node.op in FOLDS:
+            return self.folds[k]
+        if node.op == "spread":
+            return self._vector(node.inputs[0], 0)
+        if node.op == "param":
+            return WholeParameter(self._parameter(node, k, piece))
+        if node.op in SEGMENTS:
+            self.over_children = True
+            vector = self._vector(node.inputs[0], piece)
+            self.over_children = False
+            return OverChildren(vector, node.op == "segment_max")
+        if node.op == "to_edges" and self.over_children:
+            return self._vector(node.inputs[0], piece)
+        if node.op == "gather" and not self.side.back and is_within_layer(self.program, node):
+            self.on_chip.add(node["slot"])
+            return OfChild(node["slot"], self.side.sent.index(node["field"]), True)
+        expression = OPS[node.op].scalar
+        if expression is None or OPS[node.op].draws:
+            raise NoCell(f"a product of {node.op}, which is not on chip")
+        numbers = [0 if self.nodes[i].type.shape == () else piece for i in node.inputs]
+        vectors = (self._vector(i, n) for i, n in zip(node.inputs, numbers, strict=True))
+        return Combined(expression, tuple(vectors))
+
+    # Stages.
+
+    def _stage(self, s: int) -> CellStage:
+        self.statements, self.known, self.products = [], {}, {}
+        segment = self.segments[s]
+        folds = tuple(self._fold(s, k) for step in segment.steps for k in self._folds_of(step))
+        products: list[CellProduct] = []
+        at = 0
+        for step in segment.steps:
+            if isinstance(step, Product):
+                held = self._weight(step.node)
+                rows = self._operand_vectors(step.node)
+                operands = tuple(tuple(self._vector(k, p) for k, p in of) for of in rows)
+                self.products[step.node] = len(products)
+                edges, times = rows_of(self.nodes[step.node].type)
+                most = EDGES_A_ROW * self.side.rows if edges else self.side.rows * times
+                products.append(CellProduct(held, operands, at, edges, most))
+                at += partial_elements(held, self.side.processors, products[-1].most)
+        self._each_edge(s)
+        first, sends = self._first_of(s), self.sends[s]
+        for n, made in enumerate(sends):
+            self.statements.append(Give("send", self._at(s, made.node, made.piece), n))
+        states: list[int] = []
+        for k in dict.fromkeys(k for step in segment.steps for k in step.nodes):
+            if self._is_of_edges(k):
+                continue
+            if self.made_in.get(k, s) == s or OPS[self.nodes[k].op].role == "effect":
+                states += self._give(s, k)
+        if s == len(self.segments) - 1 and not self.side.back:
+            states += self._pass_on()
+        states.sort()
+        if states and states != [*range(states[0], states[0] + len(states))]:
+            raise NoCell("states that are sent in another order")
+        self.contexts.append((self.statements, self.known, self.products))
+        return CellStage(
+            tuple(products),
+            folds,
+            tuple(self.statements),
+            first,
+            len(sends),
+            states[0] if states else 0,
+            len(states),
+            sum(map(len, self.edge_sends[:s])),
+            len(self.edge_sends[s]),
+        )
+
+    def _is_of_edges(self, k: int) -> bool:
+        """Tell whether a node is made, or its effect done, for each edge."""
+        node = self.nodes[k]
+        if node.op == "scatter_children":
+            return True
+        if OPS[node.op].role == "effect":
+            return self.nodes[node.inputs[0]].type.domain == Domain.EDGE
+        return node.type.domain == Domain.EDGE
+
+    def _each_edge(self, s: int) -> None:
+        """State what is done for edges, in as few loops as sums over them allow."""
+        roots: dict[int, list[int]] = {}
+        for k in dict.fromkeys(k for step in self.segments[s].steps for k in step.nodes):
+            made = self.made_in.get(k) == s
+            sums = made and self.nodes[k].op in SEGMENTS
+            effect = OPS[self.nodes[k].op].role == "effect"
+            goes = k in self.task.homes or effect or any(x.node == k for x in self.edge_sends[s])
+            if sums or (self._is_of_edges(k) and (made or effect) and goes):
+                roots.setdefault(self._loop_of(s, k), []).append(k)
+        for loop in sorted(roots):
+            self.each: list[Make | Give | Sum] = []
+            self.of_edge: dict[Made, Operand] = {}
+            sums_made: list[Made] = []
+            for k in roots[loop]:
+                node = self.nodes[k]
+                if node.op in SEGMENTS:
+                    if self._is_whole(k) and not self._is_read(s, k):
+                        continue
+                    for piece in range(self._parts(k)):
+                        x = self._edge_at(s, node.inputs[0], piece)
+                        sums_made.append(Made(k, piece))
+                        self.each.append(Sum(Made(k, piece), x, node.op == "segment_max"))
+                else:
+                    self._give_edge(s, k)
+            if self.each:
+                self.statements.append(EachEdge(tuple(self.each)))
+            self.known |= {made: made for made in sums_made}
+
+    def _is_read(self, s: int, k: int) -> bool:
+        """Tell whether a value is read other than as the operand of a product."""
+        if k in self.task.homes:
+            return True
+        members = (i for step in self.segments[s].steps for i in step.nodes)
+        readers = [i for i in members if k in self.nodes[i].inputs]
+        return any(self.nodes[i].op != "matmul" for i in readers)
+
+    def _fold(self, s: int, k: int) -> CellFold:
+        """Return how a number is made of a vector."""
+        node = self.nodes[k]
+        (x,) = node.inputs
+        vectors = tuple(self._vector(x, piece) for piece in range(self._pieces(x)))
+        mine = {to for i, to in self.folds.items() if self.made_in[i] == s}
+        edges = node.type.domain == Domain.EDGE
+        self.folds[k] = Folded(self._number_of_folds(edges), edges)
+        return CellFold(node.op, vectors, self.folds[k], not mine.isdisjoint(_leaves(vectors)))
+
+    def _number_of_folds(self, edges: bool) -> int:
+        return sum(x.edges == edges for x in self.folds.values())
+
+    def _loop_of(self, s: int, k: int) -> int:
+        """Return in which loop over the edges a value is made: after the sums that it needs."""
+        found = 0
+        for i in self.nodes[k].inputs:
+            if self.made_in.get(i) == s:
+                found = max(found, self._loop_of(s, i) + (self.nodes[i].op in SEGMENTS))
+        return found
+
+    def _give_edge(self, s: int, k: int) -> None:
+        """Say where a value of each edge goes that others read."""
+        node, tensors = self.nodes[k], self.side.binding.tensors
+        if node.op == "scatter_children":
+            if self.nodes[node.inputs[0]].type.size != self.units:
+                raise NoCell("gradients of children that are no vectors")
+            x = self._edge_at(s, node.inputs[0], 0)
+            field_of = node["field"], True
+            on_chip = is_within_layer(self.program, node)
+            number = self.side.left.index(field_of) if on_chip else -1
+            self.each.append(
+                Give("leave", x, number, self.units, slot=EACH, edge=tensors[edge_key(*field_of)])
+            )
+            return
+        given: list[tuple[int, Key]] = []
+        if k in self.task.homes and self.task.homes[k][0] != "exchange":
+            given.append((k, self.task.homes[k]))
+        if node.op in TENSOR_OF_EFFECT:
+            given.append((node.inputs[0], TENSOR_OF_EFFECT[node.op](node)))
+        for value, key in given:
+            size = max(self.nodes[value].type.size, 1)
+            for piece in range(self._parts(value)):
+                x = self._edge_at(s, value, piece)
+                self.each.append(Give("store_edge", x, tensors[key], size, piece * self.units))
+        for n, made in enumerate(self.edge_sends[s]):
+            if made.node == k:
+                self.each.append(Give("send_edge", self._edge_at(s, k, made.piece), n))
+
+    def _edge_at(self, s: int, k: int, piece: int) -> Operand:
+        """Return a piece of a value of each edge, in the loop that is being stated."""
+        k, piece = self._viewed(k, piece)
+        node, made = self.nodes[k], Made(k, piece)
+        if node.op == "to_edges" and k not in self.task.reads:
+            return self._at(s, node.inputs[0], piece if node.type.shape != () else 0)
+        if node.type.domain != Domain.EDGE:
+            return self._at(s, k, piece)
+        if made not in self.of_edge:
+            self.of_edge[made] = self._new_of_edge(s, k, node, piece)
+        return self.of_edge[made]
+
+    def _new_of_edge(self, s: int, k: int, node: Node, piece: int) -> Operand:
+        tensors = self.side.binding.tensors
+        if k in self.task.reads:
+            read, kind = self.task.reads[k], node.type
+            if kind.dtype != "float" or (kind.shape == () and read.width != 1):
+                raise NoCell("numbers of edges from memory")
+            start = read.start + piece * self.units
+            of_edge = self._read_of_edge(OperandPlace(tensors[read.key], read.width, start, ITSELF))
+            return of_edge if kind.shape != () else NumberFromMemory(of_edge.number, True)
+        if node.op in FOLDS:
+            return self.folds[k]
+        match node.op:
+            case "const":
+                return FixedNumber(float(node["value"]))
+            case "has_child":
+                return Present(EACH)
+            case "spread":
+                return self._edge_at(s, node.inputs[0], 0)
+            case "gather_all":
+                name = node["field"]
+                if self.side.back or not is_within_layer(self.program, node):
+                    start = piece * self.units
+                    place = OperandPlace(tensors["state", name], node.type.size, start, 0)
+                    return self._read_of_edge(place)
+                if name in self.side.sent:
+                    return OfChild(EACH, self.side.sent.index(name), True)
+                return OfChild(EACH, self.side.kept.index(name), False)
+            case "matmul":
+                if self.made_in[k] != s:
+                    raise NoCell("products of edges that a later stage reads")
+                return Total(self.products[k], 0, piece, True)
+        expression = OPS[node.op].scalar
+        if expression is None or OPS[node.op].draws:
+            raise NoCell(f"{node.op} of edges on the path")
+        if node.type.shape != ():
+            self._pieces(k)
+        operands = tuple(
+            self._edge_at(s, i, 0 if self.nodes[i].type.shape == () else piece) for i in node.inputs
+        )
+        self.each.append(Make(Made(k, piece), expression, operands))
+        return Made(k, piece)
+
+    def _read_of_edge(self, place: OperandPlace) -> OfEdge:
+        return OfEdge(self._copied(self.edge_reads, place))
+
+    def _first_of(self, s: int) -> int:
+        return sum(len(vectors) for vectors in self.sends[:s])
+
+    def _give(self, s: int, k: int) -> list[int]:
+        """Say where a value goes that others read; return which states are sent."""
+        node, states = self.nodes[k], []
+        if node.op == "scatter_child":
+            self._leave(s, node)
+        given: list[tuple[int, Key]] = []
+        if k in self.task.homes and self.task.homes[k][0] != "exchange":
+            given.append((k, self.task.homes[k]))
+        if node.op in TENSOR_OF_EFFECT:
+            given.append((node.inputs[0], TENSOR_OF_EFFECT[node.op](node)))
+        for value, key in given:
+            tensor = self.side.binding.tensors[key]
+            size = max(self.nodes[value].type.size, 1)
+            for piece in range(self._pieces(value) if key[0] == "state" else self._parts(value)):
+                x = self._at(s, value, piece)
+                self.statements.append(Give("store", x, tensor, size, piece * self.units))
+                if key[0] != "state" or self.side.back:
+                    continue
+                if key[1] in self.side.sent:
+                    number = self.side.sent.index(str(key[1]))
+                    self.statements.append(Give("hand", x, number))
+                    states.append(number)
+                elif key[1] in self.side.kept:
+                    self.statements.append(Give("keep", x, self.side.kept.index(str(key[1]))))
+        return states
+
+    def _pass_on(self) -> list[int]:
+        """Give states that were made before the path; return which are sent."""
+        states: list[int] = []
+        for node in self.nodes:
+            if node.op != "scatter" or node.stage != Stage.EAGER:
+                continue
+            name, sent, kept = node["field"], self.side.sent, self.side.kept
+            if name not in (*sent, *kept):
+                continue
+            if self.nodes[node.inputs[0]].type.size != self.units:
+                raise NoCell("states that are no vectors")
+            tensor = self.side.binding.tensors["state", name]
+            x = self._read(OperandPlace(tensor, self.units, 0, ITSELF))
+            if name in sent:
+                states.append(sent.index(name))
+                self.statements.append(Give("hand", x, states[-1]))
+            else:
+                self.statements.append(Give("keep", x, kept.index(name)))
+        return states
+
+    def _leave(self, s: int, node: Node) -> None:
+        if self.nodes[node.inputs[0]].type.size != self.units or node["every"]:
+            raise NoCell("gradients of children that are no vectors")
+        x = self._at(s, node.inputs[0], 0)
+        tensor = self.side.binding.tensors[edge_key(node["field"], False)]
+        on_chip = is_within_layer(self.program, node)
+        number = self.side.left.index((node["field"], False)) if on_chip else -1
+        if on_chip:
+            self.on_chip.add(node["slot"])
+        self.statements.append(Give("leave", x, number, self.units, slot=node["slot"], edge=tensor))
+
+    def _weight(self, k: int) -> ResidentWeight:
+        """Return what a product multiplies by, whose columns are vectors as they lie on chip."""
+        node = self.nodes[k]
+        matrix = self.nodes[node.inputs[0]]
+        m, n = matrix.type.shape
+        turned = bool(node["transpose"])
+        deep, wide = (m, n) if turned else (n, m)
+        if deep % self.units or wide % self.units:
+            raise NoCell(f"a weight of {m} x {n} beside vectors of {self.units}")
+        chip = own_places(self.units, self.side.processors) * self.side.processors
+        cuts = tuple(range(0, wide + 1, self.units))
+        word = f"param_{self.side.binding.params[matrix['name']]}"
+        return ResidentWeight(word, n, turned, cuts, deep // self.units * chip)
+
+    # Values at a unit.
+
+    def _at(self, s: int, k: int, piece: int) -> Operand:
+        """Return a piece of a value at the unit of a row; state what makes it first."""
+        k, piece = self._viewed(k, piece)
+        node, made = self.nodes[k], Made(k, piece)
+        if made not in self.known:
+            if node.op in FOLDS and k in self.folds:
+                self.known[made] = self.folds[k]
+            elif not is_free(node) and k not in self.task.reads and self.made_in.get(k, s) < s:
+                self.known[made] = Carried(self.carried.setdefault(made, len(self.carried)))
+            else:
+                self.known[made] = self._new(s, k, node, piece)
+        return self.known[made]
+
+    def _new(self, s: int, k: int, node: Node, piece: int) -> Operand:
+        if k in self.task.reads:
+            read = self._read(self._stored(k, piece))
+            return read if node.type.shape != () else NumberFromMemory(read.number)
+        if node.type.domain == Domain.EDGE:
+            raise NoCell("values of edges")
+        match node.op:
+            case "const":
+                return FixedNumber(float(node["value"]))
+            case "degree":
+                return Degree()
+            case "loss_scale":
+                return LossScale()
+            case "weight":
+                return RowWeight()
+            case "present":
+                return Present(node["slot"])
+            case "param":
+                return OwnParameter(self._parameter(node, k, piece))
+            case "gather":
+                return self._gathered(node, piece)
+            case "gather_parents":
+                return self._from_parents(k, node, piece)
+            case "matmul":
+                _, times = rows_of(node.type)
+                each = self._pieces(k) // times
+                return Total(self.products[k], piece // each, piece % each)
+            case "spread":
+                return self._at(s, node.inputs[0], 0)
+        expression = OPS[node.op].scalar
+        if expression is None or OPS[node.op].draws:
+            raise NoCell(f"{node.op} on the path")
+        if node.type.shape != ():
+            self._pieces(k)
+        operands = tuple(
+            self._at(s, i, 0 if self.nodes[i].type.shape == () else piece) for i in node.inputs
+        )
+        self.statements.append(Make(Made(k, piece), expression, operands))
+        return Made(k, piece)
+
+    def _parameter(self, node: Node, k: int, piece: int) -> int:
+        key = self.side.binding.params[node["name"]], piece * self.units
+        self._pieces(k)
+        return self.side.parameters.setdefault(key, len(self.side.parameters))
+
+    def _from_parents(self, k: int, node: Node, piece: int) -> Operand:
+        """Return what the parents left: those of the layer in places, the others in memory."""
+        of = node["field"], node["every"]
+        if node["every"] and node["slots"]:
+            raise NoCell("gradients of slots and lists")
+        which = node[PARENTS] if node.has(PARENTS) else ""
+        found: list[Operand] = []
+        if which != ABOVE and of in self.side.left:
+            found.append(LeftByParents(self.side.left.index(of)))
+        elif which != ABOVE and not self.side.layered:
+            raise NoCell("gradients that no parent of this side leaves")
+        if self.side.layered and which != OWN:
+            if node["every"]:
+                raise NoCell("lists of children of several layers")
+            tensor = self.side.binding.tensors[edge_key(*of)]
+            found.append(self._read(OperandPlace(tensor, self.units, 0, ABOVE_IT)))
+        if not found:
+            return FixedNumber(0.0)
+        if len(found) == 1:
+            return found[0]
+        self.statements.append(Make(Made(k, piece), "x0 + x1", tuple(found)))
+        return Made(k, piece)
+
+    def _gathered(self, node: Node, piece: int) -> Operand:
+        name, slot = node["field"], node["slot"]
+        if self.side.back or not is_within_layer(self.program, node):
+            tensor = self.side.binding.tensors["state", name]
+            return self._read(OperandPlace(tensor, node.type.size, piece * self.units, slot))
+        if node.type.size != self.units:
+            raise NoCell("states that are no vectors")
+        self.on_chip.add(slot)
+        if name in self.side.sent:
+            return OfChild(slot, self.side.sent.index(name), True)
+        return OfChild(slot, self.side.kept.index(name), False)
+
+    def _stored(self, k: int, piece: int) -> OperandPlace:
+        read, kind = self.task.reads[k], self.nodes[k].type
+        if kind.domain == Domain.EDGE or kind.dtype != "float":
+            raise NoCell("values of edges from memory")
+        if kind.shape == () and read.width != 1:
+            raise NoCell("numbers that are parts of vectors")
+        tensor = self.side.binding.tensors[read.key]
+        return OperandPlace(tensor, read.width, read.start + piece * self.units, ITSELF)
+
+    def _read(self, place: OperandPlace) -> FromMemory:
+        return FromMemory(self._copied(self.reads, place))
+
+    def _copied(self, of: dict[OperandPlace, int], place: OperandPlace) -> int:
+        return of.setdefault(place, len(of))
+
+    def _carry(self, s: int, stage: CellStage) -> CellStage:
+        """Add to a stage what later ones want of it."""
+        self.statements, self.known, self.products = self.contexts[s]
+        for made, n in [*self.carried.items()]:
+            if self.made_in[made.node] == s:
+                x = self._at(s, made.node, made.piece)
+                self.statements.append(Give("carry", x, n))
+        return replace(stage, statements=tuple(self.statements))
+
+
+def _units(tasks: Iterable[SegmentedTask]) -> int:
+    """Return the elements of a vector: of all pieces that processors share out."""
+    found: set[int] = set()
+    for plan in tasks:
+        nodes = plan.task.program.nodes
+        for k in plan.task.members:
+            if nodes[k].type.size > 1 and nodes[k].type.dtype == "float":
+                found |= {b - a for a, b in pairwise(plan.cuts.get(k, ()))}
+    if len(found) != 1 or found == {1}:  # rows of one element are numbers
+        raise NoCell(f"vectors of {', '.join(map(str, sorted(found))) or 'no'} elements")
+    return found.pop()
+
+
+GATHERS, SCATTERS = ("gather", "gather_all"), ("scatter_child", "scatter_children")
+FOLDS = ("reduce_sum", "reduce_max", "logsumexp")
+SEGMENTS = ("segment_sum", "segment_max")
+OF_SLOTS = ("gather", "present", "scatter_child")
+
+
+def _before_folds(plan: SegmentedTask) -> Iterator[Segment]:
+    """Yield the segments of a task, cut before each number that is made of a vector.
+
+    But where the vector is simple arithmetic of what has been sent, and of such numbers, every
+    processor makes it in full. A product is cut off what is made of numbers of edges.
+    """
+    nodes, task = plan.task.program.nodes, plan.task
+    whole = ("const", "param", *GATHERS) if task.stage == Stage.PATH else ("const", "param")
+    made: set[int] = set()  # in segments before
+    for segment in plan.segments:
+        simple: set[int] = set()  # what every processor has in full, or can make so
+        of_edges: set[int] = set()  # what is made of numbers of edges, in loops over them
+        after: dict[int, int] = {}
+        for k in segment.members:
+            node = nodes[k]
+            folds, inputs = node.op in FOLDS, {i for i in node.inputs if i not in made}
+            passes = OPS[node.op].role in ("scalar", "view") and inputs <= simple
+            if k in made or node.op in whole or folds or passes:
+                simple.add(k)
+            before = (after.get(i, 0) for i in node.inputs if i not in task.reads)
+            if (folds and node.type.domain == Domain.EDGE) or not inputs.isdisjoint(of_edges):
+                of_edges.add(k)
+            cut = folds and not inputs <= simple
+            cut |= node.op == "matmul" and not inputs.isdisjoint(of_edges)
+            after[k] = max(before, default=0) + int(cut)
+        for n in range(max(after.values(), default=0) + 1):
+            steps: list[Group | Product] = []
+            for step in segment.steps:
+                chosen = tuple(k for k in step.nodes if is_free(nodes[k]) or after[k] == n)
+                if isinstance(step, Group):
+                    if not all(is_free(nodes[k]) for k in chosen):
+                        steps.append(replace(step, nodes=chosen))
+                elif chosen:
+                    steps.append(step)
+            yield replace(segment, steps=tuple(steps))
+        made.update(k for k in segment.members if not is_free(nodes[k]))
+
+
+def _leaves(vectors: Iterable[Vector]) -> Iterator[Vector]:
+    for x in vectors:
+        if isinstance(x, Combined):
+            yield from _leaves(x.operands)
+        else:
+            yield x
+
+
+def _function_of(field: str) -> str:
+    """Return by which functions a field is scattered, as it is named: `function.field`."""
+    return field.rpartition(".")[0]
+
+
+def _is_product(node: Node) -> bool:
+    return OPS[node.op].role == "product"

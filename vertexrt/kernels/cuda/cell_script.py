@@ -1,0 +1,772 @@
+"""Write the scripts of cells: array code, for every minibatch.
+
+A group follows one script on each side of the path (`cell.cuh` has its words). First the rows of a
+side are put in levels, once for a forward and a backward side that have the same rows. Then the
+script of each group is written level by level: which rows lie in which place on chip, when states
+are taken from memory, and which levels are repeated.
+
+Loops here have no branch on whether a child is of the side or in memory: one is as likely as the
+other, and a wrong guess costs as much as the rest of the loop.
+
+A place is used again when the last reader of its row is over: for what a processor copies there
+itself at once, for what others send after the next meeting, since only then all have read it.
+Where there is no place left, a row is not sent, or the place of a row is taken away: all that lies
+on chip is in memory too, and is taken from there when it is wanted.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vertexrt.native.compiled import compiled
+from vertexrt.script.groups import Groups, bounds_of
+
+Array = np.ndarray[Any, Any]
+
+END, LEVEL, TAKE, LEAVE, MEET, NEXT = range(6)  # `CellOp` of cell.cuh
+PIECE, AHEAD = 1024, 3
+EDGES_A_ROW = 4  # of a level whose rows have lists of children
+ALL = 1 << 62
+MOST_PARENTS = 127  # of a row
+MOST_PAIRS = 512  # of edges to the parents of a level's rows
+NONE = -1
+# Columns of what is known of a side.
+IS_CELL, BACK, STATE_PLACES, EDGE_PLACES, ROWS, LAYER, READS_ABOVE = range(7)
+OFF_CHIP, MADE, STORED = range(3)  # the child of an edge: without a place, of this side, in memory
+PROGRAM, FIRST, COUNT = range(3)  # columns of levels
+AT, BEGIN, PIECE_AT, LINK, LENGTH = range(5)  # of `_Out.state`
+FREE, PENDING, LOST = range(3)  # of `_Chip.counts`
+
+
+class CellFacts(NamedTuple):
+    """What scripts of cells are written from, whatever the minibatch.
+
+    Attributes:
+        side_of: [programs] the side on which cells run each, -1 for none.
+        cell_of, slots_of: [programs] which cell it is there, and how many children a row has.
+        chip_of: [programs] bits of the slots of children that have places.
+        sides: int64 [sides, 7] about each: IS_CELL and so on.
+    """
+
+    side_of: Array
+    cell_of: Array
+    slots_of: Array
+    chip_of: Array
+    sides: Array
+
+
+class CellBatch(NamedTuple):
+    """A scheduled minibatch.
+
+    Attributes:
+        table: of launches; the others are of the schedule.
+    """
+
+    table: Array
+    edge_ptr: Array
+    child_row: Array
+    parent_ptr: Array
+    edge_row: Array
+    parent_edge: Array
+    above_edge: Array
+
+
+class _Plan(NamedTuple):
+    """The rows of a side, and the levels that they are put in.
+
+    Attributes:
+        program: [rows] of each, NONE for those of other sides.
+        uses: [rows] how often levels that are still to be written read each; of rows in memory,
+            only levels whose children have places count.
+        waits: [rows] for how many rows each waits, before it may be in a level.
+        rank: [rows] which ones come first where no level is full: the highest.
+        kind: [edges] OFF_CHIP, MADE or STORED.
+        start: [vertices] rows that wait for none from the start, by their vertex; NONE for others.
+        queue: [rows + 1] in the order of levels; behind these, rows that wait for none.
+        levels: [*, 3] of each its program, where its rows begin in `queue`, and their number.
+        ptr: [groups + 1] where the levels of each group begin.
+        turned: [programs] the program of another side whose rows are the same.
+    """
+
+    program: Array
+    uses: Array
+    waits: Array
+    rank: Array
+    kind: Array
+    start: Array
+    queue: Array
+    levels: Array
+    ptr: Array
+    turned: Array
+
+
+class _Chip(NamedTuple):
+    """What lies on chip while a script is written.
+
+    Attributes:
+        place: [rows, or edges] of each its place, NONE for none.
+        holder: [places] whose each was last.
+        free, pending: stacks of places; others may still read the pending ones.
+        counts: [3] FREE and PENDING: of the stacks; LOST: above 0 when a row has lost its place, or
+            was not given one.
+        order: the rows of a level, those that are sent first.
+        wanted: rows, or edges, that are to be taken from memory.
+    """
+
+    place: Array
+    holder: Array
+    free: Array
+    pending: Array
+    counts: Array
+    order: Array
+    wanted: Array
+
+
+class _Out(NamedTuple):
+    """The words that are written.
+
+    Attributes:
+        words: int32 [*, 4]; flat: the same, int32 [*].
+        state: [5] AT: words so far; BEGIN, PIECE_AT: where the script and its piece begin; LINK:
+            the word that says how long the piece is, NONE for the first; LENGTH: of the first.
+    """
+
+    words: Array
+    flat: Array
+    state: Array
+
+
+class _Work(NamedTuple):
+    """All that is read and written while scripts are."""
+
+    facts: CellFacts
+    batch: CellBatch
+    plan: _Plan
+    chip: _Chip
+    out: _Out
+
+
+@compiled
+def write_cells(facts: CellFacts, batch: CellBatch, groups: Groups) -> tuple[Array, Array, bool]:
+    """Write the scripts of all groups on all sides that run cells.
+
+    Returns: int32 [*, 4] words; int32 [sides, groups, 2] where each script begins, and how many
+        words its first piece has; whether the batch fits cells: else nothing is written.
+    """
+    sides, number = len(facts.sides), groups.number
+    sections = np.zeros((sides, number, 2), np.int32)
+    words, places, most, slots, fits = 8 + 4 * sides * number, 1, 1, EDGES_A_ROW, True
+    for t in range(len(batch.table)):
+        if facts.side_of[batch.table[t, 0]] >= 0:
+            more, fit = _measure(facts, batch, t)
+            words += more
+            fits = fits and fit
+            slots = max(slots, facts.slots_of[batch.table[t, 0]])
+    if not fits:
+        return np.zeros((1, 4), np.int32), sections, False
+    for s in range(sides):
+        places = max(places, facts.sides[s, STATE_PLACES], facts.sides[s, EDGE_PLACES])
+        most = max(most, facts.sides[s, ROWS])
+    rows, edges = len(batch.edge_ptr) - 1, len(batch.child_row)
+    plan = _Plan(
+        np.empty(rows, np.int32),
+        np.empty(rows, np.int32),
+        np.empty(rows, np.int32),
+        np.zeros(rows, np.int32),
+        np.empty(edges, np.int8),
+        np.empty(groups.graph_ptr[-1], np.int32),
+        np.empty(rows + 1, np.int32),
+        np.empty((rows, 3), np.int32),
+        np.zeros(number + 1, np.int64),
+        np.empty(len(facts.side_of), np.int64),
+    )
+    chip = _Chip(
+        np.full(max(rows, edges), NONE, np.int32),
+        np.full(places, NONE, np.int32),
+        np.empty(places + 1, np.int32),
+        np.empty(places, np.int32),
+        np.zeros(3, np.int64),
+        np.empty(most, np.int64),
+        np.empty(max((AHEAD + 1) * most * slots, MOST_PAIRS + MOST_PARENTS) + 1, np.int64),
+    )
+    made = np.empty((words, 4), np.int32)
+    out = _Out(made, made.reshape(-1), np.zeros(5, np.int64))
+    work = _Work(facts, batch, plan, chip, out)
+    bounds = bounds_of(groups.graph_ptr, number)
+    done = np.zeros(sides, np.bool_)
+    for s in range(sides):
+        if facts.sides[s, IS_CELL] == 0 or done[s]:
+            continue
+        down, tail = _find_starts(work, groups.order, s), 0
+        for g in range(number):
+            tail = _arrange(work, s, g, bounds, tail, down)
+        for other in range(s, sides):
+            if done[other] or not _shares(work, s, other):
+                continue
+            done[other] = True
+            for g in range(number):
+                out.state[BEGIN] = out.state[AT]
+                out.state[PIECE_AT] = out.state[AT]
+                out.state[LINK] = NONE
+                if facts.sides[other, BACK] > 0:
+                    _write_back(work, other, g, not down)
+                else:
+                    _write_forward(work, other, g, down)
+                at = _room_for(out, 1)
+                _word(out, at, END, 0, 0, 0)
+                out.state[AT] = at + 1
+                _end_piece(out, at + 1)
+                sections[other, g, 0] = out.state[BEGIN]
+                sections[other, g, 1] = out.state[LENGTH]
+    return made[: out.state[AT]], sections, True
+
+
+def _measure(facts: CellFacts, batch: CellBatch, launch: int) -> tuple[int, bool]:
+    """Return how many words the rows of a launch take at most, and whether these fit words."""
+    p, rows, row = batch.table[launch, 0], batch.table[launch, 1], batch.table[launch, 2]
+    edge_ptr, parent_ptr, slots = batch.edge_ptr, batch.parent_ptr, facts.slots_of[p]
+    side, fits = facts.side_of[p], True
+    above = _above(facts, batch, side)
+    most_pairs, _ = _limits(facts)
+    for r in range(row, row + rows):
+        parents = parent_ptr[r + 1] - parent_ptr[r]
+        if parents > 1:
+            own = _end_of_parents(batch, r, above) - parent_ptr[r]
+            others = parents - own if facts.sides[side, READS_ABOVE] > 0 else 0
+            fits = fits and own <= min(MOST_PARENTS, most_pairs) and others <= 1
+        if slots == 0:
+            most = EDGES_A_ROW * facts.sides[side, ROWS]
+            fits = fits and edge_ptr[r + 1] - edge_ptr[r] <= most
+    children = max(slots * rows, edge_ptr[row + rows] - edge_ptr[row])
+    words = 12 * rows + 2 * (children + parent_ptr[row + rows] - parent_ptr[row])
+    return int(words), fits
+
+
+def _limits(facts: CellFacts) -> tuple[int, int]:
+    """Return what places there are for.
+
+    Returns: edges to parents of a level, all of which have places; rows that wait for others, of
+        which the newest are first where there are more.
+    """
+    pairs, room = MOST_PAIRS, ALL
+    for s in range(len(facts.sides)):
+        if facts.sides[s, IS_CELL] == 0:
+            continue
+        places = facts.sides[s, STATE_PLACES]
+        if facts.sides[s, BACK] > 0:
+            places = facts.sides[s, EDGE_PLACES]
+            pairs = min(pairs, places - 1)
+        room = min(room, places // 2 - facts.sides[s, ROWS])
+    return int(pairs), int(room)
+
+
+def _above(facts: CellFacts, batch: CellBatch, side: int) -> int:
+    """Return the first edge whose parent is of a layer above that of a side; ALL for none."""
+    layer, found = facts.sides[side, LAYER], ALL
+    if layer >= 0 and len(batch.above_edge) > 0:
+        found = int(batch.above_edge[layer])
+    return found
+
+
+def _end_of_parents(batch: CellBatch, row: int, above: int) -> int:
+    """Return where the edges to the parents of a row end that are of its own layer."""
+    end = batch.parent_ptr[row + 1]
+    while end > batch.parent_ptr[row] and batch.parent_edge[end - 1] >= above:
+        end -= 1
+    return int(end)
+
+
+# Levels.
+
+
+def _find_starts(work: _Work, order: Array, side: int) -> bool:
+    """Note how rows of a side depend on each other, and with which rows levels begin.
+
+    Returns: whether these are the rows that no row of the side reads; else those that read none.
+        What there is less of comes first, since then the last levels are full.
+    """
+    facts, batch, plan = work.facts, work.batch, work.plan
+    table, edge_ptr, roots, bottoms = batch.table, batch.edge_ptr, 0, 0
+    plan.program.fill(NONE)
+    plan.uses.fill(0)
+    plan.kind.fill(OFF_CHIP)
+    plan.start.fill(NONE)
+    for t in range(len(table)):
+        if facts.side_of[table[t, 0]] == side:
+            plan.program[table[t, 2] : table[t, 2] + table[t, 1]] = table[t, 0]
+            roots += table[t, 1]
+    for n in range(len(table)):  # children first
+        t = len(table) - 1 - n if facts.sides[side, BACK] > 0 else n
+        if facts.side_of[table[t, 0]] != side:
+            continue
+        mask = facts.chip_of[table[t, 0]]
+        for r in range(table[t, 2], table[t, 2] + table[t, 1]):
+            bit, waits, rank = 1, 0, 0
+            for e in range(edge_ptr[r], edge_ptr[r + 1]):
+                child = batch.child_row[e]
+                if child >= 0 and (mask < 0 or mask & bit > 0):
+                    made = int(plan.program[child] != NONE)
+                    plan.kind[e] = STORED - made
+                    roots -= made * int(plan.uses[child] == 0)
+                    plan.uses[child] += made
+                    rank = max(rank, made * (plan.rank[child] + 1))
+                    waits += made
+                bit *= 2
+            plan.rank[r] = rank
+            plan.waits[r] = waits
+            bottoms += int(waits == 0)
+    down = roots < bottoms
+    for t in range(len(table)):
+        if facts.side_of[table[t, 0]] == side:
+            for r in range(table[t, 2], table[t, 2] + table[t, 1]):
+                if down:
+                    plan.waits[r] = plan.uses[r]
+                else:
+                    plan.rank[r] = -plan.rank[r]
+                if plan.waits[r] == 0:
+                    plan.start[order[r]] = r
+    return bool(down)
+
+
+def _arrange(work: _Work, side: int, group: int, bounds: Array, tail: int, down: bool) -> int:
+    """Put the rows of a group in levels, from the roots down or from the bottom up.
+
+    A level takes rows of one program that wait for none. Another graph begins when there are fewer
+    of these than a level takes: so levels are full, and few rows lie on chip at once.
+
+    Args:
+        bounds: [groups + 1] of the vertices of groups; tail: where the queue ends; down: of
+            `_find_starts`.
+    Returns: where it ends now.
+    """
+    facts, batch, plan = work.facts, work.batch, work.plan
+    parent_ptr, edge_ptr, queue, levels = batch.parent_ptr, batch.edge_ptr, plan.queue, plan.levels
+    most_pairs, room = _limits(facts)
+    head, count, most = tail, plan.ptr[group], facts.sides[side, ROWS]
+    vertex, end, p = bounds[group], bounds[group + 1], 0
+    ready = np.zeros(len(facts.side_of), np.int64)
+    while True:
+        while vertex < end and ready[p] < most:
+            r = plan.start[vertex]
+            vertex += 1
+            if r != NONE:
+                queue[tail] = r
+                tail += 1
+                ready[plan.program[r]] += 1
+                if ready[plan.program[r]] > ready[p]:
+                    p = plan.program[r]
+        if head == tail:
+            break
+        if ready[p] < min(most, tail - head):  # no level is full
+            highest = queue[head]
+            for k in range(head + 1, tail):
+                if plan.rank[queue[k]] > plan.rank[highest]:
+                    highest = queue[k]
+            p = plan.program[highest]
+        begin, at, on, edges, pairs = head, head, 1, 0, 0
+        if tail - head > room:  # the newest first, since what they leave is over sooner
+            at, on = tail - 1, -1
+        while head <= at and at < tail and head - begin < most:
+            r = queue[at]
+            if plan.program[r] == p:
+                edges += edge_ptr[r + 1] - edge_ptr[r]
+                pairs += parent_ptr[r + 1] - parent_ptr[r]
+                full = pairs > most_pairs
+                if facts.slots_of[p] == 0:
+                    full = full or edges > EDGES_A_ROW * most
+                if full and head > begin:
+                    break
+                queue[at] = queue[head]
+                queue[head] = r
+                head += 1
+            at += on
+        levels[count, PROGRAM], levels[count, FIRST], levels[count, COUNT] = p, begin, head - begin
+        count += 1
+        ready[p] -= head - begin
+        for k in range(begin, head):
+            first, last = parent_ptr[queue[k]], parent_ptr[queue[k] + 1]
+            if down:
+                first, last = edge_ptr[queue[k]], edge_ptr[queue[k] + 1]
+            for q in range(first, last):
+                e = q if down else batch.parent_edge[q]
+                other = max(batch.child_row[e] if down else batch.edge_row[e], 0)
+                of, made = max(plan.program[other], 0), int(plan.kind[e] == MADE)
+                plan.waits[other] -= made
+                made *= int(plan.waits[other] == 0)
+                queue[tail] = other
+                tail += made
+                ready[of] += made
+        for k in range(len(ready)):
+            if ready[k] > ready[p]:
+                p = k
+    plan.ptr[group + 1] = count
+    return int(tail)
+
+
+def _shares(work: _Work, side: int, other: int) -> bool:
+    """Tell whether another side has the same rows and children as the one that is arranged.
+
+    If so, `turned` has its programs. Of two forward sides each changes `uses`.
+    """
+    facts, table, plan, same, rows = work.facts, work.batch.table, work.plan, True, 0
+    if side != other:
+        same = facts.sides[other, IS_CELL] > 0 and facts.sides[other, BACK] > 0
+        same = same and facts.sides[other, ROWS] == facts.sides[side, ROWS]
+    plan.turned.fill(NONE)
+    for t in range(len(table)):
+        p, first, end = table[t, 0], table[t, 2], table[t, 2] + table[t, 1]
+        if facts.side_of[p] == side:
+            rows += end - first
+        if facts.side_of[p] == other and same:
+            rows -= end - first
+            of = plan.program[first]
+            for r in range(first, end):
+                same = same and plan.program[r] == of
+            same = same and of != NONE
+            if same and plan.turned[of] == NONE:
+                for k in range(len(plan.turned)):  # where kinds are one here, levels are fuller
+                    same = same and plan.turned[k] != p
+                plan.turned[of] = p
+            same = same and plan.turned[of] == p and facts.chip_of[of] == facts.chip_of[p]
+            same = same and facts.slots_of[of] == facts.slots_of[p]
+    return same and rows == 0
+
+
+# Words.
+
+
+def _word(out: _Out, at: int, x: int, y: int, z: int, w: int) -> None:
+    out.words[at, 0], out.words[at, 1], out.words[at, 2], out.words[at, 3] = x, y, z, w
+
+
+def _pair(out: _Out, at: int, of: int, place: int) -> None:
+    out.flat[at], out.flat[at + 1] = of, place
+
+
+def _room_for(out: _Out, n: int) -> int:
+    """Return where so many words go, in a new piece where this one has no room for them."""
+    state = out.state
+    if state[AT] + n + 1 - state[PIECE_AT] > PIECE:
+        at = state[AT]
+        _word(out, at, NEXT, at + 1 - state[BEGIN], 0, 0)
+        _end_piece(out, at + 1)
+        state[AT], state[PIECE_AT], state[LINK] = at + 1, at + 1, at
+    return int(state[AT])
+
+
+def _end_piece(out: _Out, end: int) -> None:
+    """Say how long the piece is that ends here."""
+    length = end - out.state[PIECE_AT]
+    if out.state[LINK] == NONE:
+        out.state[LENGTH] = length
+    else:
+        out.words[out.state[LINK], 2] = length
+
+
+def _repeats(
+    out: _Out, last: int, at: int, slots: int, mask: int, back: bool, reads_above: bool
+) -> bool:
+    """Have the last level repeated, if this one is the same on other rows; return whether it is.
+
+    Of each row one child at most has a place. What must hold is what `next` of cell.cuh does:
+    rows, children and edges are equally far from those before, and the two places of each row
+    take turns.
+    """
+    words, flat, chain, bits = out.words, out.flat, 0, 0
+    for slot in range(slots):
+        if (mask >> slot) & 1 > 0:
+            chain = slot
+            bits += 1
+    if bits != 1 or words[last, 0] != words[at, 0] or words[last, 1] != words[at, 1]:
+        return False
+    times, rows = words[last, 2], words[at, 1] & 0xFF
+    then, now = 4 * (last + 2 + rows), 4 * (at + 2 + rows)
+    rows_on, edges_on = words[at + 2, 0] - words[last + 2, 0], words[at + 2, 2] - words[last + 2, 2]
+    children_on, above_on, above = flat[now + 2 * chain] - flat[then + 2 * chain], 0, False
+    for k in range(rows):
+        x, y, first = last + 2 + k, at + 2 + k, 2 * slots * k
+        own, place, child = words[x, 1], words[y, 1], first + 2 * chain + 1
+        if words[x, 3] != words[y, 3] or flat[then + child - 1] < 0:
+            return False
+        if back:
+            if words[x, 3] >> 24 != 1:
+                return False
+            pair = 2 * words[x, 1]
+            own, place = flat[then + pair + 1], flat[now + pair + 1]
+            if reads_above:
+                was, found = flat[then + pair + 2], flat[now + pair + 2]
+                if was >= 0 and not above:
+                    above, above_on = True, found - was
+                if (found < 0) != (was < 0) or (was >= 0 and found - was != above_on):
+                    return False
+        was, found = flat[then + child], flat[now + child]
+        if times % 2 > 0:
+            was, own = own, was
+        if was != found or own != place or words[y, 0] - words[x, 0] != rows_on:
+            return False
+        if words[y, 2] - words[x, 2] != edges_on:
+            return False
+        for slot in range(slots):
+            was, found = flat[then + first + 2 * slot], flat[now + first + 2 * slot]
+            if (found < 0) != (was < 0) or (was >= 0 and found - was != children_on):
+                return False
+    if times == 1:
+        words[last, 3], words[last + 1, 0] = rows_on, children_on
+        words[last + 1, 1], words[last + 1, 3] = edges_on, above_on
+    same = rows_on == times * words[last, 3] and children_on == times * words[last + 1, 0]
+    same = same and edges_on == times * words[last + 1, 1]
+    same = same and above_on == times * words[last + 1, 3]
+    if same:
+        words[last, 2] = times + 1
+    return bool(same)
+
+
+# Places.
+
+
+def _free_all(chip: _Chip, places: int) -> None:
+    """Have all places free but place 0."""
+    chip.counts[FREE], chip.counts[PENDING], chip.counts[LOST] = max(places - 1, 0), 0, 0
+    for k in range(1, places):
+        chip.free[k - 1] = places - k
+
+
+def _give_place(chip: _Chip, of: int, sends: bool) -> int:
+    """Give a row or an edge a place; return it, or 0 where there is none.
+
+    Args:
+        sends: others send to it, so that it may not be pending.
+    """
+    found = 0
+    if not sends and chip.counts[PENDING] > 0:
+        chip.counts[PENDING] -= 1
+        found = chip.pending[chip.counts[PENDING]]
+    elif chip.counts[FREE] > 0:
+        chip.counts[FREE] -= 1
+        found = chip.free[chip.counts[FREE]]
+    if found > 0:
+        chip.holder[found] = of
+        chip.place[of] = found
+    return int(found)
+
+
+def _take_place(chip: _Chip, of: int) -> None:
+    """Take the place of a row or an edge away: it is pending."""
+    chip.pending[chip.counts[PENDING]] = chip.place[of]
+    chip.counts[PENDING] += 1
+    chip.place[of] = NONE
+
+
+def _have_met(chip: _Chip) -> None:
+    """Note that all processors have met: pending places are free.
+
+    What was given up first is on top: so in chains the two places of each row take turns.
+    """
+    free = chip.counts[FREE]
+    for k in range(chip.counts[PENDING] - 1, -1, -1):
+        chip.free[free] = chip.pending[k]
+        free += 1
+    chip.counts[FREE] = free
+    chip.counts[PENDING] = 0
+
+
+def _evict(batch: CellBatch, chip: _Chip, mine: Array, back: bool) -> None:
+    """Take a place away from a row, or an edge, that a level does not read."""
+    for k in range(1, len(chip.holder)):
+        holder = chip.holder[k]
+        read = holder == NONE or chip.place[holder] != k
+        for r in mine:
+            if back:
+                read = read or batch.child_row[holder] == r
+            else:
+                for e in range(batch.edge_ptr[r], batch.edge_ptr[r + 1]):
+                    read = read or batch.child_row[e] == holder
+        if not read:
+            _take_place(chip, holder)
+            chip.counts[LOST] = 1
+            return
+
+
+def _fetch(
+    batch: CellBatch, chip: _Chip, out: _Out, op: int, n: int, now: bool, mine: Array
+) -> bool:
+    """Write that what is wanted is taken from memory; return whether something is.
+
+    Args:
+        op: TAKE or LEAVE; n: how many are wanted, of which some may have places; now: they are
+            there at once; mine: the rows of the next level, for which all this may be.
+    """
+    at, found = _room_for(out, 1 + (n + 1) // 2), 0
+    for k in range(n):
+        of = chip.wanted[k]
+        if chip.place[of] == NONE:
+            if chip.counts[FREE] + chip.counts[PENDING] == 0:
+                _evict(batch, chip, mine, op == LEAVE)
+            _pair(out, 4 * at + 4 + 2 * found, of, _give_place(chip, of, False))
+            found += 1
+    if found > 0:
+        _word(out, at, op, found, int(now), 0)
+        if found % 2 > 0:
+            _pair(out, 4 * at + 4 + 2 * found, 0, 0)
+        out.state[AT] = at + 1 + (found + 1) // 2
+    return found > 0
+
+
+# Sides.
+
+
+def _write_forward(work: _Work, side: int, group: int, turned: bool) -> None:
+    """Write the script of a group on a forward side: places are of rows.
+
+    Args:
+        turned: the levels come last to first.
+    """
+    facts, batch, plan, chip, out = work.facts, work.batch, work.plan, work.chip, work.out
+    _free_all(chip, facts.sides[side, STATE_PLACES])
+    edge_ptr, child_row, kind, uses = batch.edge_ptr, batch.child_row, plan.kind, plan.uses
+    place, order, wanted = chip.place, chip.order, chip.wanted
+    levels, queue, most = plan.levels, plan.queue, facts.sides[side, ROWS]
+    begin, count = plan.ptr[group], plan.ptr[group + 1] - plan.ptr[group]
+    last = NONE  # the word where the last level began, NONE where another instruction follows it
+    ahead = 0  # the level whose children from memory come next
+    for level in range(count):
+        i = begin + (count - 1 - level if turned else level)
+        p, first, rows = plan.turned[levels[i, PROGRAM]], levels[i, FIRST], levels[i, COUNT]
+        slots, mine, n, near = facts.slots_of[p], queue[first : first + rows], 0, 0
+        while ahead < min(count, level + AHEAD + 1):
+            i, before = begin + (count - 1 - ahead if turned else ahead), n
+            for k in range(levels[i, FIRST], levels[i, FIRST] + levels[i, COUNT]):
+                for e in range(edge_ptr[queue[k]], edge_ptr[queue[k] + 1]):
+                    wanted[n] = child_row[e]
+                    n += int(kind[e] == STORED)
+            left = chip.counts[FREE] + chip.counts[PENDING] - most * (ahead - level + 1)
+            if before < n and level < ahead and left < n:
+                n = before
+                break
+            if ahead < level + AHEAD:
+                near = n
+            ahead += 1
+        for k in range(n):
+            uses[wanted[k]] += 1
+        if n > 0 and _fetch(batch, chip, out, TAKE, n, near > 0, mine):
+            last = NONE
+        if chip.counts[LOST] > 0:
+            n, stored = 0, True
+            for r in mine:
+                for e in range(edge_ptr[r], edge_ptr[r + 1]):
+                    if kind[e] != OFF_CHIP and place[child_row[e]] == NONE:
+                        wanted[n] = child_row[e]
+                        n += 1
+                        stored = stored and kind[e] == STORED
+            if not stored:  # others have stored them on this side of the path
+                at = _room_for(out, 1)
+                _word(out, at, MEET, 0, 0, 0)
+                out.state[AT] = at + 1
+            if n > 0 and _fetch(batch, chip, out, TAKE, n, True, mine):
+                last = NONE
+        sent, behind, children = 0, rows, slots * rows
+        for r in mine:  # those with a place come first
+            if slots == 0:
+                children += edge_ptr[r + 1] - edge_ptr[r]
+            if uses[r] > 0 and _give_place(chip, r, True) > 0:
+                order[sent] = r
+                sent += 1
+            else:
+                behind -= 1
+                order[behind] = r
+                if uses[r] > 0:
+                    chip.counts[LOST] = 1
+        size = 2 + rows + (children + 1) // 2
+        at = _room_for(out, size)
+        _word(out, at, LEVEL | facts.cell_of[p] << 8, rows | sent << 8 | size << 16, 1, 0)
+        _word(out, at + 1, 0, 0, children, 0)
+        lists, n = 4 * (at + 2 + rows), 0
+        for k in range(rows):
+            r = order[k]
+            edge, end = edge_ptr[r], edge_ptr[r + 1]
+            edges = slots if slots > 0 else end - edge
+            _word(out, at + 2 + k, r, max(place[r], 0), edge, n | edges << 16)
+            for e in range(edge, end):
+                child, found = child_row[e], 0
+                if kind[e] != OFF_CHIP:
+                    found = place[child]
+                    uses[child] -= 1
+                    if uses[child] == 0:
+                        _take_place(chip, child)
+                _pair(out, lists + 2 * n, child, found)
+                n += 1
+            for _ in range(end - edge, edges):
+                _pair(out, lists + 2 * n, NONE, 0)
+                n += 1
+        if n % 2 > 0:
+            _pair(out, lists + 2 * n, 0, 0)
+        if sent > 0:
+            _have_met(chip)
+        if last == NONE or not _repeats(out, last, at, slots, facts.chip_of[p], False, False):
+            last = at
+            out.state[AT] = at + size
+
+
+def _write_back(work: _Work, side: int, group: int, turned: bool) -> None:
+    """Write the script of a group on a backward side: places are of edges, see `_write_forward`."""
+    facts, batch, plan, chip, out = work.facts, work.batch, work.plan, work.chip, work.out
+    _free_all(chip, facts.sides[side, EDGE_PLACES])
+    edge_ptr, parent_ptr, parent_edge = batch.edge_ptr, batch.parent_ptr, batch.parent_edge
+    place, free, levels, queue = chip.place, chip.free, plan.levels, plan.queue
+    above, reads_above = _above(facts, batch, side), facts.sides[side, READS_ABOVE] > 0
+    begin, count, last = plan.ptr[group], plan.ptr[group + 1] - plan.ptr[group], NONE
+    for level in range(count):
+        i = begin + (count - 1 - level if turned else level)
+        p, first, rows = plan.turned[levels[i, PROGRAM]], levels[i, FIRST], levels[i, COUNT]
+        mine, slots = queue[first : first + rows], facts.slots_of[p]
+        children, parents, n = slots * rows, 0, 0
+        for r in mine:
+            if slots == 0:
+                children += edge_ptr[r + 1] - edge_ptr[r]
+            end = _end_of_parents(batch, r, above)
+            parents += end - parent_ptr[r]
+            for q in range(parent_ptr[r], end):
+                chip.wanted[n] = parent_edge[q]
+                n += int(place[parent_edge[q]] == NONE)
+        if n > 0 and _fetch(batch, chip, out, LEAVE, n, False, mine):
+            last = NONE
+        size = 2 + rows + (children + parents + rows * int(reads_above) + 1) // 2
+        at = _room_for(out, size)
+        _word(out, at, LEVEL | facts.cell_of[p] << 8, rows | size << 16, 1, 0)
+        _word(out, at + 1, 0, 0, children, 0)
+        lists, n, m = 4 * (at + 2 + rows), 0, children
+        for k in range(rows):
+            r = mine[k]
+            edge, until, end = edge_ptr[r], edge_ptr[r + 1], _end_of_parents(batch, r, above)
+            edges = slots if slots > 0 else until - edge
+            lengths = edges << 16 | (end - parent_ptr[r]) << 24
+            _word(out, at + 2 + k, r, m, edge, n | lengths)
+            for e in range(edge, until):
+                given = int(plan.kind[e] == MADE) * int(chip.counts[FREE] > 0)
+                found = given * free[chip.counts[FREE] - given]
+                chip.counts[FREE] -= given
+                chip.holder[found] = e
+                place[e] = found + (1 - given) * NONE
+                _pair(out, lists + 2 * n, batch.child_row[e], found)
+                n += 1
+            for _ in range(until - edge, edges):
+                _pair(out, lists + 2 * n, NONE, 0)
+                n += 1
+            for q in range(parent_ptr[r], end):
+                # An edge in a slot that its parent does not read has none: zeros are read.
+                _pair(out, lists + 2 * m, parent_edge[q], max(place[parent_edge[q]], 0))
+                if place[parent_edge[q]] > 0:
+                    _take_place(chip, parent_edge[q])
+                m += 1
+            if reads_above:
+                e = parent_edge[end] if end < parent_ptr[r + 1] else NONE
+                _pair(out, lists + 2 * m, e, 0)
+                m += 1
+        if m % 2 > 0:
+            _pair(out, lists + 2 * m, 0, 0)
+        _have_met(chip)
+        if last == NONE or not _repeats(out, last, at, slots, facts.chip_of[p], True, reads_above):
+            last = at
+            out.state[AT] = at + size
