@@ -396,32 +396,34 @@ struct CellMachine : CellReads<Side_> {
         }
     }
 
+    // A warp takes a row, the last ones first: they have no units of few rows.
     __device__ __forceinline__ void take_states(int count, int now) {
-        constexpr int TOGETHER = U::TOGETHER, EACH = ON_CHIP / TOGETHER;
-        constexpr int PIECES = Side::SENT * EACH, OWNS = OWN / TOGETHER, KEPT = Side::KEPT * OWNS;
+        constexpr int TOGETHER = U::TOGETHER, EACH = 32 * TOGETHER;
         const Pair* const pairs = reinterpret_cast<const Pair*>(script + at + 1);
+        const int warp = this_thread() / 32, first = this_thread() % 32 * TOGETHER;
         // The last level may still be read; where products come first, it has ended by a barrier.
         if constexpr (!Side::MULTIPLIES_FIRST) __syncthreads();
 #pragma unroll 1
-        for (int p = this_thread(); p < count * (PIECES + KEPT); p += PROCESSOR) {
-            const Pair x = pairs[p / (PIECES + KEPT)];
-            const int q = p % (PIECES + KEPT);
+        for (int p = WARPS_EACH - 1 - warp; p < count; p += WARPS_EACH) {
+            const Pair x = pairs[p];
             real* const to = states + x.place * Side::STATE;
-            if (q < PIECES) {
-                const int v = q / EACH, c = q % EACH * TOGETHER, unit = U::element(c);
-                if (unit < 0) continue;
+            const auto copy = [&](int v, int at_place, int unit) {
                 const real* const from = reinterpret_cast<const real*>(words[Side::state_word(v)]);
-                copy_or_zero<TOGETHER>(to + v * ON_CHIP + c,
-                                       from + (long long)x.row * U::UNITS + unit, true);
-            } else {
-                const int v = (q - PIECES) / OWNS, k = (q - PIECES) % OWNS * TOGETHER;
-                if (k >= U::count(channel.rank)) continue;
-                const real* const from =
-                    reinterpret_cast<const real*>(words[Side::state_word(Side::SENT + v)]);
-                copy_or_zero<TOGETHER>(
-                    to + Side::SENT * ON_CHIP + v * OWN + k,
-                    from + (long long)x.row * U::UNITS + U::first(channel.rank) + k, true);
-            }
+                copy_or_zero<TOGETHER>(to + at_place, from + (long long)x.row * U::UNITS + unit,
+                                       true);
+            };
+#pragma unroll
+            for (int v = 0; v < Side::SENT; ++v)
+#pragma unroll
+                for (int c = first; c < ON_CHIP; c += EACH)
+                    if (U::element(c) >= 0) copy(v, v * ON_CHIP + c, U::element(c));
+#pragma unroll
+            for (int v = 0; v < Side::KEPT; ++v)
+#pragma unroll
+                for (int k = first; k < OWN; k += EACH)
+                    if (k < U::count(channel.rank))
+                        copy(Side::SENT + v, Side::SENT * ON_CHIP + v * OWN + k,
+                             U::first(channel.rank) + k);
         }
         at += 1 + (count + 1) / 2;
         if (now) {

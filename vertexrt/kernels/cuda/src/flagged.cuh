@@ -44,3 +44,13 @@ inline float element_of(FlaggedWord x) {
     return element;
 }
 #endif
+
+// Wait for about as long as words are on their way: looks for what has not come yet would only be
+// in their way. Without it, a step of an LSTM of 1024 in 128 processors takes 1.4 times as long.
+constexpr int PAUSE = 400;  // cycles
+__device__ __forceinline__ void pause() {
+#ifdef __CUDACC_RTC__
+    for (const long long start = clock64(); clock64() - start < PAUSE;) {
+    }
+#endif
+}

@@ -121,15 +121,6 @@ struct FragmentSums {
         if (term == 1 && HAS_TAILS) mma(sum, a.tail, b.head[0], b.head[1], sum);
         if (term == 2) mma(sum, a.head, b.head[0], b.head[1], sum);
     }
-    template <bool A, bool B>
-    __device__ __forceinline__ void add_tails(const Split<4, A>& a, const Split<2, B>& b) {
-        add(0, a, b);
-        add(1, a, b);
-    }
-    // Only the heads of `a` and `b` are read: the units truncate the rest.
-    __device__ __forceinline__ void add_heads(const float (&a)[4], float b0, float b1) {
-        mma(sum, a, b0, b1, sum);
-    }
 #ifdef VRT_PAIRS
     __device__ __forceinline__ void add_pairs(const unsigned (&a)[4], unsigned b0, unsigned b1) {
         mma_of_pairs(sum, a, b0, b1);

@@ -30,23 +30,17 @@ __device__ __forceinline__ void split_here(float& weight) {
     asm volatile("" : "+f"(weight));
 #endif
 }
-// A weight as the units read its head: they cut off the rest themselves.
-__device__ __forceinline__ float as_head(float weight) {
-#ifdef VRT_MANTISSA
-    return head_of(weight);
-#else
-    return weight;
-#endif
-}
-
 // Blocks of the depth, of 16 elements each, whose products are summed inside the matrix units. One
 // takes more registers than two.
 constexpr int FEW_BLOCKS = 2;
 
 // As `multiply_by_lanes`, for up to eight rows by matrix units: head tail + tail head + head head.
 // The units truncate what they add, always towards zero, and a level of the path goes through two
-// such products. So heads of x are rounded, weights fit a head and a tail exactly, and a sum leaves
-// the units soon.
+// such products. So heads of x are rounded, weights fit a head and a tail exactly, a sum leaves the
+// units soon, and small terms have a sum of their own.
+//
+// Units take some 30 cycles for an instruction and begin another after 6. Where a warp has one
+// slab, each term has a sum of its own, so that none waits for the one before it.
 template <int MOST, int READ, int ROWS, int DEEP, class Share, class X>
 __device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first, int count, X x,
                                                          float* part) {
@@ -59,7 +53,6 @@ __device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first
     for (int at = 0; at < L::FOLD * L::BLOCKS; at += FEW_BLOCKS) {
         constexpr int B = L::BLOCKS;
         const int steps = 2 * (L::FOLD * B - at < FEW_BLOCKS ? L::FOLD * B - at : FEW_BLOCKS);
-        FragmentSums few[L::SLABS];
         Vec<4> v[FEW_BLOCKS];
 #pragma unroll
         for (int b = 0; b < FEW_BLOCKS; ++b) {
@@ -67,6 +60,7 @@ __device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first
             if (2 * b < steps) v[b] = part_of_row<L, READ>(from, column);
         }
 #ifdef VRT_PAIRS
+        FragmentSums few[L::SLABS];
 #pragma unroll
         for (int b = 0; b < FEW_BLOCKS; ++b) {
             if (2 * b >= steps) break;
@@ -85,6 +79,8 @@ __device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first
                 few[s].add_pairs(weight, x0, x1);
             }
         }
+#pragma unroll
+        for (int s = 0; s < L::SLABS; ++s) sums[s].move(few[s]);
 #else
         // Element `e` of the fragment of a slab; zero for rows beyond, and for lanes that have
         // another part of the depth.
@@ -94,42 +90,36 @@ __device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first
             const float w = share.at(L::quartet(s, e % 2, block % B), step % 2 * 2 + e / 2);
             return L::FOLD == 1 || own_part == block / B ? w : 0.0f;
         };
+        constexpr int SUMS = L::SLABS == 1 ? 3 : 1, PASSES = SUMS == 1 ? 2 : 1;
+        FragmentSums few[L::SLABS][SUMS];
 #pragma unroll
-        for (int step = 0; step < 2 * FEW_BLOCKS; ++step) {
-            if (step >= steps) break;
-            Split<2, true> x;
-            x.put(0, v[step / 2].v[step % 2 * 2]);
-            x.put(1, v[step / 2].v[step % 2 * 2 + 1]);
+        for (int pass = 0; pass < PASSES; ++pass)
 #pragma unroll
-            for (int s = 0; s < L::SLABS; ++s) {
-                Split<4> weight;
+            for (int step = 0; step < 2 * FEW_BLOCKS; ++step) {
+                if (step >= steps) break;
+                Split<2, true> x;
+                x.put(0, v[step / 2].v[step % 2 * 2]);
+                x.put(1, v[step / 2].v[step % 2 * 2 + 1]);
 #pragma unroll
-                for (int e = 0; e < 4; ++e) {
-                    float w = element(s, step, e);
-                    split_here(w);
-                    weight.put(e, w);
+                for (int s = 0; s < L::SLABS; ++s) {
+                    Split<4> weight;
+#pragma unroll
+                    for (int e = 0; e < 4; ++e) {
+                        float w = element(s, step, e);
+                        split_here(w);
+                        weight.put(e, w);
+                    }
+#pragma unroll
+                    for (int term = 0; term < 3; ++term)
+                        if (PASSES == 1 || (term == 2) == (pass == 1))
+                            few[s][term % SUMS].add(term, weight, x);
                 }
-                few[s].add_tails(weight, x);
             }
-        }
 #pragma unroll
-        for (int step = 0; step < 2 * FEW_BLOCKS; ++step) {
-            if (step >= steps) break;
-            const float x0 = head_of<true>(v[step / 2].v[step % 2 * 2]);
-            const float x1 = head_of<true>(v[step / 2].v[step % 2 * 2 + 1]);
+        for (int s = 0; s < L::SLABS; ++s)
 #pragma unroll
-            for (int s = 0; s < L::SLABS; ++s) {
-                float weight[4];
-#pragma unroll
-                for (int e = 0; e < 4; ++e) {
-                    weight[e] = as_head(element(s, step, e));
-                }
-                few[s].add_heads(weight, x0, x1);
-            }
-        }
+            for (int k = 0; k < SUMS; ++k) sums[s].move(few[s][k]);
 #endif
-#pragma unroll
-        for (int s = 0; s < L::SLABS; ++s) sums[s].move(few[s]);
     }
 #pragma unroll
     for (int s = 0; s < L::SLABS; ++s)

@@ -134,6 +134,7 @@ struct Channel<PROCESSORS, GRID> {
         const unsigned flag = ++barriers.flag;
         const FlaggedWord* const from = words + (flag & 1) * room;
         const int count = elements * EACH;
+        pause();
 #pragma unroll 1
         for (int at = 2 * thread; at < count; at += FURTHER * AT_ONCE) {
             TwoFlagged found[AT_ONCE] = {};
