@@ -116,11 +116,6 @@ class Events:
             watch(None, None)
 
 
-def dropping() -> Small:
-    """Make a tree network with a table, two slots and dropout."""
-    return Small(dropped=0.25)
-
-
 def batch_of(draw: random.Random) -> vrt.GraphBatch:
     """Return a few small trees, from a few hundred that come again."""
     rng = np.random.default_rng(draw.randrange(300))
