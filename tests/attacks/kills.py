@@ -113,8 +113,9 @@ def _kill(
 
 
 def meta_of(run: Path) -> dict[str, Any]:
-    """Return the meta data of the last checkpoint but for the state, which has times."""
-    return {**vrt.load_checkpoint(run / "last.safetensors").meta, "state": None}
+    """Return the meta data of the last checkpoint but for totals, which have times."""
+    meta = vrt.load_checkpoint(run / "last.safetensors").meta
+    return {**meta, "state": {**meta["state"], "totals": None}}
 
 
 def _temporaries(out: Path) -> list[str]:
