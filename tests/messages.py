@@ -51,6 +51,8 @@ def table(file: str, name: str, between: str = " ") -> dict[str, str]:
         if line.startswith("    "):
             found[written].append(line[4:])
         elif line and not line.startswith("#"):
+            assert line not in found, f"{line!r} twice in {name}"
             written = line
             found[written] = []
+    assert found, f"no table {name} beside {file}"
     return {written: between.join(said) for written, said in found.items()}

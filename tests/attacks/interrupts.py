@@ -116,11 +116,6 @@ class Events:
             watch(None, None)
 
 
-def dropping() -> Small:
-    """Make a tree network with a table, two slots and dropout."""
-    return Small(dropped=0.25)
-
-
 def batch_of(draw: random.Random) -> vrt.GraphBatch:
     """Return a few small trees, from a few hundred that come again."""
     rng = np.random.default_rng(draw.randrange(300))
@@ -218,9 +213,10 @@ CALLS: dict[str, Callable[[Side], Any]] = {
     "set": lambda side: side.net.parameters.update(
         {name: 0.9 * value for name, value in side.net.parameters.items()}
     ),
+    "load": lambda side: side.adam.load_state({n: x + x for n, x in side.adam.state().items()}),
 }
 # Of these the state says whether they were done; others return something and are done again.
-CHANGING = ("step", "own", "update", "zero", "set", "back0", "back1")
+CHANGING = ("step", "own", "update", "zero", "set", "load", "back0", "back1")
 SCRIPTS = [
     "step step",
     "step own step",
@@ -230,6 +226,7 @@ SCRIPTS = [
     "record0 record1 back0 back1 update zero",
     "record0 own record1 back1 update",
     "set step",
+    "step load step",
 ]
 
 

@@ -2,6 +2,7 @@
 
 from tests.attacks import bad_cases
 from tests.attacks.batches import attack
+from tests.attacks.hostile_arrays import CHANGES
 from tests.attacks.outcomes import run_in_children
 
 
@@ -9,6 +10,8 @@ def test_hostile_batches_end_with_a_result_or_a_named_error() -> None:
     tally = attack(1500, 1, "reference")
     assert not tally.failures, tally.table()
     assert sum(tally.counts.values()) == 1500
+    right = {name for name, outcome in tally.counts if outcome == "equal"}
+    assert right >= {*CHANGES} - {"shapes"}
 
 
 def test_a_crash_and_a_hang_are_outcomes_and_the_rest_runs() -> None:

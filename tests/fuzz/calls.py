@@ -53,7 +53,10 @@ class Expected:
 
     Attributes:
         shapes: of parameters by the network's names.
+        tables: of which rows are followed, as the network that was compiled has it.
     """
+
+    tables: set[str]
 
     def __init__(self, network: NetworkSpec, batches: Sequence[BatchSpec]) -> None:
         self.network, self.batches = network, batches
@@ -65,7 +68,7 @@ class Expected:
         }
         self.shapes: dict[str, Shape] = {n: p.shape for n, p in self.named.items()}
         self.trained = [n for n, p in self.named.items() if p.trainable]
-        self.tables = {network.names()[n] for n in network.tables()}
+        self.least, self.most = ({network.names()[n] for n in each} for each in network.tables())
 
     def run(
         self, b: int, values: Mapping[str, Array], others: Mapping[str, PulledRows] | None = None
@@ -213,6 +216,9 @@ class Player:
         if not self.nets:
             self.built = [graph_batch(batch) for batch in self.expected.batches]
             self.nets = [self.compile()]
+            self.expected.tables = {*self.nets[0].executor.model.sparse}  # type: ignore[attr-defined]
+            if not self.expected.least <= self.expected.tables <= self.expected.most:
+                raise Difference(f"tables: {self.expected.tables}, not {self.expected.least}")
         self.sides = [self._side(net, rule) for net in self.nets]
 
     def _side(self, net: vrt.Network, rule: Rule) -> Side:

@@ -166,8 +166,12 @@ class NetworkSpec:
                 found.setdefault(name, f"{kind}.{name}" if kind else name)
         return found
 
-    def tables(self) -> set[str]:
-        """Name trained parameters that are only looked up in, by numbers that are pulled."""
+    def tables(self) -> tuple[set[str], set[str]]:
+        """Name trained parameters that are looked up in, by numbers that are pulled.
+
+        Returns: those that nothing else reads, and all: of another use, such as `table * 0.0`,
+            nothing may be left once constants are folded.
+        """
         looked, others = set(), set(self.frozen)
         for function in self.types.values():
             others |= set(function.initial.values())
@@ -179,7 +183,7 @@ class NetworkSpec:
                         (looked if table else others).add(function.nodes[x].extra[0])
             roots = [function.nodes[k] for k in function.roots]
             others |= {node.extra[0] for node in roots if node.op in PARAMETERS}
-        return looked - others
+        return looked - others, looked - self.frozen
 
     def pushes(self) -> list[str]:
         """Name the pushes."""

@@ -28,7 +28,9 @@ Arrays = dict[str, Array]
 LOOSELY = 1000.0  # times rounding, relative to the largest element, for want of a better bound
 
 
-def run(net: vrt.Network, batch: vrt.GraphBatch, between: Callable[[], object] = int) -> Arrays:
+def run(
+    net: vrt.Network, batch: vrt.GraphBatch, between: Callable[[], object] = lambda: None
+) -> Arrays:
     """Go forward and back, then take a step that changes nothing; name what each gave."""
     net.load_state({"random": DRAWS})
     made = net.record(batch)

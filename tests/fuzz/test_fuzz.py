@@ -122,9 +122,13 @@ def test_graphs_may_have_more_vertices_than_any_has_children() -> None:
     assert 30 < max(len(graph.children) for batch in batches for graph in batch.graphs) <= 40
 
 
-def test_each_call_is_drawn() -> None:
+def test_types_share_parameters_some_are_frozen_and_each_call_is_drawn() -> None:
     rng = np.random.default_rng(0)
     networks = [draw_network(rng, OF_SEVERAL) for _ in range(60)]
+    assert {len(network.types) for network in networks} == {1, 2, 3, 4, 5}
+    assert any(network.frozen for network in networks)
+    counts = [sum(len(f.parameters) for f in network.types.values()) for network in networks]
+    assert any(n > len(each.parameters) for n, each in zip(counts, networks, strict=True))
     carrying = next(network for network in networks if "memory" in network.pushes())
     calls = [call for _ in range(200) for call in draw_calls(rng, carrying, 4, "cpu")]
     assert {call[0] for call in calls} == {*CALLS}

@@ -138,7 +138,7 @@ def test_chains_are_those_of_their_graph_where_some_have_no_vertices() -> None:
     """They were counted over all that have some; what has none waits (issue 52)."""
     net = vrt.compile(Both(), device="reference")
     carried, counted = vrt.CarriedState(net), np.zeros((3, 2))
-    for sizes in ([(2, 2), (1, 3), (0, 1)], [(2, 0), (2, 2), (0, 1)], [(1, 0), (3, 0), (1, 1)]):
+    for sizes in ([(2, 2), (1, 3), (0, 1)], [(2, 0), (2, 2), (0, 1)], [(1, 1), (3, 0), (1, 1)]):
         batch = carried.put(piece_of(*sizes))
         pushed = net(batch)
         counted += sizes

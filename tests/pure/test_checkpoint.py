@@ -147,6 +147,12 @@ def test_truncated_anywhere(saved: Path) -> None:
         )
 
 
+def test_every_changed_byte_is_seen(saved: Path) -> None:
+    content = saved.read_bytes()
+    for at, byte in enumerate(content):
+        failure(saved, content[:at] + bytes([byte ^ 1]) + content[at + 1 :])
+
+
 def written(saved: Path, **changes: str) -> bytes:
     """Return a file whose metadata are those of a checkpoint, but for some."""
     content = saved.read_bytes()

@@ -29,10 +29,6 @@ def test_flags_are_read(tmp_path: Path) -> None:
     assert read(environ).cache_dir == Path.cwd() / "here"
 
 
-CHECK = "allowed are 0 and 1; set one of them or unset it."
-THREADS = "a whole number of at least 1; set one, or unset it to use what the process may."
-FOLDER = "a folder, or a path where one can be made; set VERTEXRT_CACHE to another path."
-HOME = "a path whose home folder is known; give a full path."
 REFUSED = table(__file__, "REFUSED")
 
 

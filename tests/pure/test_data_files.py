@@ -96,6 +96,7 @@ NOT_UTF8 = b"\xef\xbb\xbf" + GLOVE.encode() + b"\xff\xfe 1 2\n"
 
 # A call, and the text of the graphs, or the error; what does not print is here.
 READ = table(__file__, "READ", "\n") | {
+    # trees of sentiment
     'read("trees", TREES)': (
         "sentiment trees from ., 5 classes\n"
         "label: int32 []; word: <unk>, a, film, 8\xa01, bad\n"
@@ -107,12 +108,14 @@ READ = table(__file__, "READ", "\n") | {
         "dev: label=2 word=a; label=2 word=film; label=2 (0 1)\n"
         "test: label=0 word=bad"
     ),
+    # trees among blank lines
     "read(\"trees\", '\\n  (1  a )  \\r\\n \\r\\n(2 (3 b)(4  c\\td) )\\n\\n')": (
         "sentiment trees from ., 5 classes\n"
         "label: int32 []; word: <unk>, a, b, c\td\n"
         "train: label=1 word=a\n"
         "train: label=3 word=b; label=4 word=c\td; label=2 (0 1)"
     ),
+    # pairs
     "read(\"pairs\", 'a\\xa0b\\u2028c d\\tX <eos>\\r\\n\\t\\nd\\tY X\\n')": (
         "pairs of sentences from ., 4 classes\n"
         "label: <unk>, <eos>, X, Y; said: <unk>, <eos>, X, Y; word: <unk>, d, a\xa0b\u2028c\n"
@@ -124,6 +127,7 @@ READ = table(__file__, "READ", "\n") | {
         "decoder label=X said=Y (1/before 0/source); decoder label=<eos> "
         "said=X (2/before 0/source)"
     ),
+    # trees of Penn
     "read(\"read_trees\", {'wsj.mrg.gz': packed(PENN)})": (
         "label: <unk>, DT, NN, NP, VBZ, VP, ., S, Y, X, FRAG; word: <unk>, "
         "the, cat, sleeps, ., d, a\xa0b, c\n"
@@ -131,6 +135,11 @@ READ = table(__file__, "READ", "\n") | {
         "word=sleeps; label=VP (3); label=. word=.; label=S (2 4 5)\n"
         "label=Y word=d; word=a\xa0b; word=c; label=X (1 2 0); label=FRAG (3)"
     ),
+    # labels of more digits than Python reads
+    'read("read_trees", f"({DIGITS} a)\\n")': (
+        f"label: <unk>, {DIGITS}; word: <unk>, a\nlabel={DIGITS} word=a"
+    ),
+    # columns with a separator and comments
     (
         'read("read_conll", COMMENTED, columns={"word": 0, '
         '"tag": 1}, separator="\\t", comment="# ")'
@@ -138,6 +147,7 @@ READ = table(__file__, "READ", "\n") | {
         "tag: <unk>, O, LOC; word: <unk>, #tag, New York, no\xa0break\n"
         "tag=O word=#tag; tag=LOC word=New York (0); tag=O (1); word=no\xa0break (2)"
     ),
+    # words of any text
     (
         'read("read_jsonl", \'{"chain": 7, '
         '"pulls": {"w": ["\\\\ud800", "a\\\\udcff\\\\u0000", "\\\\u009b\\\\u202e", "\\'

@@ -314,12 +314,6 @@ WORD = ("word", "before", "word")
 ONE = {"x": [1, 2]}
 NOTHING = {"x": Rows(np.zeros(0), [-1, -1])}
 TREE = InputGraph.from_brackets("(1 (0 a) (1 b))")
-CYCLE = (
-    "; children are evaluated before their parents; remove an edge of the cycle, or unroll it: "
-    "vrt.data.edges.rounds."
-)
-HAS = "; its graph has the vertices 0..1, and -1 is an empty slot; correct the child."
-GRAPHS = "; the batch has the graphs 0..1; give a row of their numbers."
 # What is written, and how its error begins.
 REFUSED = table(__file__, "REFUSED")
 

@@ -8,7 +8,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -47,15 +47,13 @@ def layer_of(module: str) -> str | None:
     return inside if inside or module == PACKAGE else None
 
 
-def forbidden(
-    source: str, module: str, is_package: bool = False, modules: Collection[str] = MODULES
-) -> list[str]:
+def forbidden(source: str, module: str, is_package: bool = False) -> list[str]:
     """Return one line of text for every import that the table does not allow."""
     own = layer_of(module)
     if own is None:
         return [f"{module} has no row in LAYERS"]
     found = []
-    for line, target in imports(source, module, is_package, modules):
+    for line, target in imports(source, module, is_package, MODULES):
         top = target.partition(".")[0]
         if top in OUTSIDE:
             found.append(f"{module}:{line} imports {target}; nothing in the package may")
@@ -107,6 +105,22 @@ def test_public_names_are_loaded_when_they_are_asked_for() -> None:
 
     assert sorted(vertexrt._HOMES) == sorted(set(vertexrt.__all__) - {"__version__"})
     assert all(getattr(vertexrt, name) is not None for name in vertexrt.__all__)
+
+
+WRONG = (
+    "from vertexrt.engine import run",
+    "from .. import engine",
+    "def f():\n    from vertexrt.api import Parameter",
+    "import importlib\nimportlib.import_module('vertexrt.cli')",
+    "from vertexrt.unheard import x",
+    "import benchmarks.engines",
+)
+
+
+def test_a_wrong_arrow_is_found() -> None:
+    for source in WRONG:
+        assert len(forbidden(source, "vertexrt.ir.ops")) == 1
+    assert not forbidden("from ..errors import x\nfrom vertexrt_like import x", "vertexrt.ir.ops")
 
 
 def test_nothing_in_the_package_runs_a_module_of_the_tests_or_benchmarks() -> None:

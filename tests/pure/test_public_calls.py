@@ -105,7 +105,6 @@ METHODS: list[str] = [
 CELLS = sorted(set(vrt.nn.__all__) - {"Cell", *ACTIVATIONS})
 SIZES = {"NaryTreeLSTMCell": "odd, other, 2"}
 UPDATES = ("weight_decay", "clip_norm", "clip_value", "groups")
-TYPED = '{("word", "x", "word"): odd}'
 TABLE: dict[str, list[str]] = {
     name: calls.split("\n") for name, calls in table(__file__, "TABLE", "\n").items()
 } | {

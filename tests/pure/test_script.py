@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.broken import Array, Check, accepted, refused
-from tests.messages import table
 from tests.schedules import make_schedule
 from tests.strategies import graph_batches
 from vertexrt.errors import PlanError
@@ -166,12 +165,63 @@ def of_one_group(tile: int) -> tuple[Array, Check]:
 # Instructions: 0 eager; 1 leaves; 2, 3 inner; 4, 5 root; 6, 7 lazy.
 EAGER, LEAVES, INNER, EXCHANGED, ROOT, TOP, LAZY, SUMS = range(8)
 # What changes of words [processors, instructions, columns], and how the text begins.
-OF_TASKS = table(__file__, "OF_TASKS")
+OF_TASKS = {
+    # Waits that are dropped, too early, in a circle, and for what there is not.
+    "words[0, EXCHANGED, WAIT] = NONE": "processor 0, .* 3 .*a wait for the segment before",
+    "words[1, ROOT, WAIT] = NONE": "processor 1, instruction 4 .*a wait for the tiles of its child",
+    "words[0, LAZY, WAIT] = NONE": "processor 0, instruction 6 .*a wait for the stage before",
+    "words[1, SUMS, WAIT] = NONE": "processor 1, instruction 7 .*a wait for the segment before",
+    "words[0, [INNER, ROOT], WAIT:] = words[0, [ROOT, INNER], WAIT:]": "processor 0, instruction 2",
+    "words[1, ROOT, WAIT] = INNER": (
+        "processor 1, instruction 4 .*runs before instruction 3 of processor 0 is done; .*children"
+    ),
+    "words[0, INNER, WAIT] = TOP": (
+        "processor 0, instruction 2 .*waits for ever: processor 0 stops at instruction 2; all "
+        "processors to do instruction 5"
+    ),
+    "words[1, ROOT, WAIT] = 99": "processor 1, .* 4 .*wait for instruction 99; 8 instructions",
+    "words[1, ROOT, WAIT] = -2": "processor 1, instruction 4 .*wait for instruction -2",
+    # Rows, edges and lists of others, or of nobody.
+    "words[0, LEAVES, FIRST] -= 1": "processor 0, instruction 1 .*row 1 is in 0 tiles",
+    "words[0, LEAVES, ROWS] -= 1": "processor 0, .* 1 .*row 3 is in 0 tiles; 1 of this segment",
+    "words[1, TOP, FIRST] += 1": "processor 1, instruction 5 .*rows up to 7; 7 rows",
+    "words[0, LAZY, ROWS] = -1": "processor 0, instruction 6 .*-1 rows; 0 or more",
+    "words[0, ROOT, FIRST_EDGE] += 1": "processor 0, instruction 4 .*2 edges from 5; 2 from 4",
+    "words[1, INNER, EDGES] -= 1": "processor 1, instruction 2 .*3 edges from 0; 4 from 0",
+    "words[1, LAZY, LISTED] += 1": (
+        "processor 1, instruction 6 .*first row -1, entries 3..4 of the list; 4 entries"
+    ),
+    "words[0, EAGER, ROWS] += 1": "processor [01], instruction 0 .*row 2 is in 2 tiles",
+    "words[0, ROOT, [FIRST, FIRST_EDGE]] = 5, 2": "processor 0, instruction .*row 5 is in 2 tiles",
+    "words[1, INNER, [ROWS, EDGES]] = 1, 2": "processor 1, instruction 2 .*row 5 is in 0 tiles",
+    # Segments and programs.
+    "words[1, ROOT, OP] = 6": "processor 1, instruction 4 .*op 6; segments 0..5",
+    "words[1, ROOT, OP] = -1": "processor 1, instruction 4 .*op -1; segments 0..5",
+    "words[1, ROOT, PROGRAM] = 4": (
+        "processor 1, instruction 4 .*a segment of task program 2; one of task program 4"
+    ),
+    "words[0, TOP, OP] = 4": "processor 0, instruction 5 .*a segment of task program 3",
+    "words[0, LEAVES, [PROGRAM, OP]] = 0": "processor 0, instruction .*tiles",
+    "words[0, [INNER, ROOT], :WAIT] = words[0, [ROOT, INNER], :WAIT]": "processor [01], instr",
+    "words[1, [2, 3], :WAIT] = words[1, [3, 2], :WAIT]": "processor [01], instruction",
+}
 # Tiles of one row. Instructions: 0 eager; 1..4 leaves; 5, 6 inner and 7, 8 after their exchange;
 # 9, 10 root; 11, 12 lazy.
 FIRST_TILE, SECOND_TILE, FIRST_EXCHANGED, SECOND_EXCHANGED = 5, 6, 7, 8
 BOTH = [SECOND_TILE, SECOND_EXCHANGED]
-OF_TILES = table(__file__, "OF_TILES")
+OF_TILES = {
+    "words[1, SECOND_EXCHANGED, WAIT] = FIRST_TILE": "processor 1, instruction 8 .*segment before",
+    "words[0, SECOND_TILE, WAIT] = 3": "processor 0, .* 6 .*runs before instruction 4 .*children",
+    "words[1, FIRST_TILE, WAIT] = 1": "processor 1, instruction 5 .*children",
+    "words[0, SECOND_TILE, [FIRST, FIRST_EDGE]] = 4, 0": "processor 0, .*row 4 is in 2 tiles",
+    "words[1, 2, ROWS] += 1": "processor 1, instruction .*row 2 is in 2 tiles",
+    "words[0, 4, ROWS] = 0": "processor 0, instruction .*row 3 is in 0 tiles",
+    "words[0, [6, 7], :WAIT] = words[0, [7, 6], :WAIT]": "processor 0, instruction",
+    "words[0, BOTH, TEMPORARY] = 0": "processor 0, .* 6 .*temporaries of the tile at row 4",
+    "words[0, BOTH, TEMPORARY] -= 16": "processor 0, .* 6 .*temporaries of the tile at row 4",
+    "words[1, SECOND_EXCHANGED, TEMPORARY] = 0": "processor 1, .* 8 .*its temporaries start at 0; ",
+    "words[1, FIRST_TILE, TEMPORARY] += 999": "processor 1, .* 5 .*temporaries 999..1049; 115 el",
+}
 
 
 def test_a_list_that_is_wrong_is_caught() -> None:

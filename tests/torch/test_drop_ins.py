@@ -23,11 +23,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from torch import cuda, nn  # noqa: E402
-from torch.nn.utils import parametrizations, parametrize, prune  # noqa: E402, F401
+from torch.nn.utils import parametrizations, parametrize, prune  # noqa: E402
 
 import vertexrt.torch as vt  # noqa: E402
 from tests.device_rows import put_row  # noqa: E402
-from tests.messages import table  # noqa: E402
 from tests.torch.beside import (  # noqa: E402
     CELLS,
     INPUT,
@@ -292,8 +291,42 @@ def resized(module: Any, name: str) -> Any:
     return module
 
 
-# By name, what is done to the module `m` that has the weight `w`.
-USES = table(__file__, "USES")
+USES: dict[str, Callable[[Any, str], Any]] = {
+    "nothing": lambda m, w: m,
+    "float": lambda m, w: m.float(),
+    "double": lambda m, w: m.float().double(),
+    "conversion by swapping": swapped,
+    "frozen": frozen,
+    "all frozen": lambda m, w: m.requires_grad_(False),
+    "parametrised": parametrized,
+    "parametrised, double": lambda m, w: parametrized(m, w).float().double(),
+    "parametrised, a copy": lambda m, w: copy.deepcopy(parametrized(m, w)),
+    "parametrised and back": parametrized_and_back,
+    "spectral_norm": by_a_tool(parametrizations.spectral_norm),
+    "weight_norm": by_a_tool(parametrizations.weight_norm),
+    "weight_norm of old": by_a_tool(nn.utils.weight_norm),
+    "pruned": by_a_tool(prune.l1_unstructured, 0.4),
+    "pruned for good": lambda m, w: (
+        prune.remove(*part(by_a_tool(prune.l1_unstructured, 0.4)(m, w), w)),
+        m,
+    )[1],
+    "deepcopy": lambda m, w: copy.deepcopy(m),
+    "copy": lambda m, w: copy.copy(m),
+    "pickle": lambda m, w: pickle.loads(pickle.dumps(m)),
+    "torch.save": saved,
+    "set one by one": one_by_one("set"),
+    "set one by one inside": one_by_one("inside"),
+    "set one by one, other dtype": one_by_one("set", torch.float32),
+    "assigned one by one": one_by_one("assigned"),
+    "to_empty": made_real,
+    "share_memory": shared,
+    "spawn": spawned,
+    "a queue": through_a_queue,
+    "turned": turned_in_place,
+    "resized": resized,
+    "exchanged": exchanged,
+    "tied": tied,
+}
 # Of two biases of one shape, or by hooks of the part that has the weight, when that is called.
 OF_LAYERS = ("exchanged", "tied", "weight_norm of old", "pruned")
 
@@ -326,7 +359,7 @@ def test_what_is_done_to_a_module(use: str, name: str) -> None:
         side = Side(module, SUBJECTS[name])
         if name in ("LSTM", "both"):  # used before
             total(side(0)[0]).backward()
-        side.module = eval(USES[use], {**globals(), "m": module, "w": side.subject.weight})
+        side.module = USES[use](module, side.subject.weight)
         found.append(used(side))
         numbers.append(module.state_dict().values())  # of what was there, which a copy leaves
     same(*found)

@@ -215,14 +215,15 @@ def known(path: Path, change: Callable[[Any], Any]) -> None:
     path.write_text(json.dumps(change(json.loads(path.read_text()))))
 
 
-CUT: Callable[[Path], Any] = lambda path: path.write_bytes(path.read_bytes()[:-9])  # noqa: E731
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
 
 
 @pytest.mark.parametrize(
     ("name", "damage", "told"),
     [
         ("model.safetensors", Path.unlink, "No such file"),
-        ("model.safetensors", CUT, "is damaged or truncated"),
+        ("model.safetensors", cut, "is damaged or truncated"),
         (
             "model.safetensors",
             lambda path: path.write_bytes(path.read_bytes()[:-1] + b"?"),
@@ -234,7 +235,7 @@ CUT: Callable[[Path], Any] = lambda path: path.write_bytes(path.read_bytes()[:-9
             "holds tensors that vertexrt did not write",
         ),
         ("config.json", Path.unlink, "No such file"),
-        ("config.json", CUT, "it is not JSON"),
+        ("config.json", cut, "it is not JSON"),
         (
             "config.json",
             lambda path: known(path, lambda _: {"model_type": "bert"}),
@@ -246,7 +247,7 @@ CUT: Callable[[Path], Any] = lambda path: path.write_bytes(path.read_bytes()[:-9
             "format is 'vertexrt-train-0'",
         ),
         ("vocabularies.json", Path.unlink, "No such file"),
-        ("vocabularies.json", CUT, "it is not JSON"),
+        ("vocabularies.json", cut, "it is not JSON"),
         (
             "vocabularies.json",
             lambda path: known(path, lambda old: {"word": ["x", *old["word"][1:]]}),

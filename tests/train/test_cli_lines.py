@@ -22,18 +22,17 @@ from vertexrt.engine.model import POLICIES
 HELP_SECONDS = 0.4
 NO_PATH = "expected a name or a path, not empty, without control characters; Change it."
 TOO_LONG = "expected at most 4095 bytes, 255 between two slashes; Change it."
-ON_TABLE = "train child-sum-tree-lstm --data my.csv --device reference --label"
 TREE = "train own.py:Tree --data data --set hidden=3 --device reference"
 DEEP = "[" * 100_000
 
 # By exit code: 2 is of wrong words, 1 of what is wrong with files and data.
 OF_WORDS = table(__file__, "OF_WORDS") | {
-    f"train tree-lstm --seed {'9' * 5000}": (f"got '{'9' * 60}...'; expected a whole number"),
-    "train tree-lstm --data a\0b": (f"[--data] got 'a\\x00b'; {NO_PATH}"),
-    "train tree-lstm --data 'two\nlines'": (f"[--data] got 'two\\nlines'; {NO_PATH}"),
-    "train tree-lstm --data \ud800": (f"[--data] got '\\ud800'; {NO_PATH}"),
-    f"train tree-lstm --data {'x' * 256}": (f"[--data] got  ... {TOO_LONG}"),
-    f"train tree-lstm --data {'x/' * 2500}": (f"[--data] got  ... {TOO_LONG}"),
+    f"train tree-lstm --seed {'9' * 5000}": f"got '{'9' * 60}...'; expected a whole number",
+    "train tree-lstm --data a\0b": f"[--data] got 'a\\x00b'; {NO_PATH}",
+    "train tree-lstm --data 'two\nlines'": f"[--data] got 'two\\nlines'; {NO_PATH}",
+    "train tree-lstm --data \ud800": f"[--data] got '\\ud800'; {NO_PATH}",
+    f"train tree-lstm --data {'x' * 256}": f"[--data] got  ... {TOO_LONG}",
+    f"train tree-lstm --data {'x/' * 2500}": f"[--data] got  ... {TOO_LONG}",
     "train tree-lstm --out full": (
         "[--out] the folder full is not empty; expected a new or "
         "empty folder ... Give another one.\n"
@@ -80,10 +79,10 @@ def test_a_refused_line_says_why_and_leaves_nothing(
 
 
 CONFIGURATIONS = table(__file__, "CONFIGURATIONS") | {
-    f"epochs = 1{'0' * 20_000}": ("Exceeds the limit (4300 digits)"),
-    f"epochs = 0x1{'0' * 20_000}": ("epochs is a number of too many digits; expected options"),
-    "batch_size = 4\nbatch-size = 8": ("two values of --batch-size; expected options by"),
-    f"a = {DEEP}": ("maximum recursion depth exceeded"),
+    f"epochs = 1{'0' * 20_000}": "Exceeds the limit (4300 digits)",
+    f"epochs = 0x1{'0' * 20_000}": "epochs is a number of too many digits; expected options",
+    "batch_size = 4\nbatch-size = 8": "two values of --batch-size; expected options by",
+    f"a = {DEEP}": "maximum recursion depth exceeded",
 }
 
 

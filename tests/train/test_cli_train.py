@@ -257,9 +257,10 @@ def event_files(run: str) -> list[Path]:
 
 
 def require_logged(run: str) -> None:
-    """Read records (their length, its check sum, an event, its check sum) as TensorBoard does:
+    """Assert that event files hold the metrics, each once.
 
-    a start at a step drops what follows.
+    Records (their length, its check sum, an event, its check sum) are read as TensorBoard does: a
+    start at a step drops what follows.
     """
     from tensorboardX.proto.event_pb2 import Event
 
@@ -271,7 +272,9 @@ def require_logged(run: str) -> None:
             content = content[16 + length :]
             if event.WhichOneof("what") == "session_log":
                 found = {key: value for key, value in found.items() if key[1] < event.step}
-            found |= {(each.tag, event.step): each.simple_value for each in event.summary.value}
+            for each in event.summary.value:
+                assert each.tag.endswith("/test") or (each.tag, event.step) not in found
+                found[each.tag, event.step] = each.simple_value
     wanted = {
         (f"{name}/{line['split']}", line["epoch"]): value
         for line in records(run)
