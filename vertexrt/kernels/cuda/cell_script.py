@@ -79,7 +79,7 @@ class _Plan(NamedTuple):
 
     Attributes:
         program: [rows + 1] of each, NONE for those of other sides; the last is NOWHERE.
-        uses: [rows + 1] how many edges there are to each that are read on chip.
+        uses: [rows + 1] how many edges of the side read each of its rows on chip.
         waits: [rows + 1] for how many rows each waits, before it may be in a level; 0 or less for
             rows that are not of the side.
         on_chip: [edges] the child, if a place is read for it; else the number of all rows.
@@ -212,7 +212,7 @@ def write_cells(facts: CellFacts, batch: CellBatch, groups: Groups) -> tuple[Arr
             chip.held.fill(0)
             if facts.sides[other, BACK] == 0:
                 for r in range(rows):
-                    chip.held[r] = plan.uses[r] * USE * int(plan.program[r] != NONE)
+                    chip.held[r] = plan.uses[r] * USE
             for g in range(number):
                 out.state[BEGIN] = out.state[AT]
                 out.state[PIECE_AT] = out.state[AT]
@@ -315,8 +315,9 @@ def _find_starts(work: _Work, order: Array, side: int) -> bool:
             child = batch.child_row[e]
             own = child if child >= 0 and (mask < 0 or mask & bit > 0) else rows
             plan.on_chip[e] = own
-            uses[own] += 1
-            count += int(program[own] >= 0)
+            made = int(program[own] >= 0)
+            uses[own] += made
+            count += made
             bit *= 2
         waits[r] = count
         bottoms += int(count == 0)
@@ -377,19 +378,18 @@ def _arrange(work: _Work, side: int, group: int, bounds: Array, tail: int, down:
         if tail - head > room:  # the newest first, since what they leave is over sooner
             at, on = tail - 1, -1
         while head <= at and at < until and head - begin < most:
-            r, mine = queue[at], at
+            r = queue[at]
             at += on
             if program[r] != p:
                 continue
             edges, parents = edge_ptr[r + 1] - edge_ptr[r], parent_ptr[r + 1] - parent_ptr[r]
             slots = slots_of if slots_of > 0 else edges
             full = children + slots > max(slots_of, EDGES_A_ROW) * most
-            full = full or pairs + parents > most_pairs
-            if full and head > begin:
+            if head > begin and (full or pairs + parents > most_pairs):
                 break
             children += slots
             pairs += parents
-            queue[mine] = queue[head]
+            queue[at - on] = queue[head]
             queue[head] = r
             head += 1
             for e in range(edge_ptr[r], edge_ptr[r + 1]):
@@ -789,8 +789,7 @@ def _write_back(work: _Work, side: int, group: int, turned: bool) -> None:
         size = 2 + rows + (m + 1) // 2
         _word(out, at, LEVEL | facts.cell_of[p] << 8, rows | size << 16, 1, 0)
         _word(out, at + 1, 0, 0, children, 0)
-        if lost > 0:
-            chip.counts[LOST] = 1
+        chip.counts[LOST] += lost
         _have_met(chip, free, pending)
         if last == NONE or not _repeats(out, last, at, slots, facts.chip_of[p], True, reads_above):
             last = at
