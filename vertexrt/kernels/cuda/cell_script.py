@@ -549,9 +549,10 @@ def _repeats(
 
 def _free_all(chip: _Chip, places: int) -> None:
     """Have all places free but place 0."""
-    chip.counts[FREE], chip.counts[PENDING], chip.counts[LOST] = max(places - 1, 0), 0, 0
     for k in range(1, places):
-        chip.free[k - 1] = places - k
+        chip.pending[k - 1] = k
+    chip.counts[LOST] = 0
+    _have_met(chip, 0, max(places - 1, 0))
 
 
 def _have_met(chip: _Chip, free: int, pending: int) -> None:
