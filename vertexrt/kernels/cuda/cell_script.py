@@ -568,12 +568,11 @@ def _have_met(chip: _Chip, free: int, pending: int) -> None:
     chip.counts[FREE], chip.counts[PENDING] = free + pending, 0
 
 
-def _evict(batch: CellBatch, chip: _Chip, mine: Array, back: bool) -> int:
-    """Take a place away from a row, or an edge, that a level does not read: it is pending.
-
-    Returns: how many are, which were none.
-    """
+def _make_room(batch: CellBatch, chip: _Chip, n: int, mine: Array, back: bool) -> None:
+    """Take places away from rows, or edges, that a level does not read, until there are n."""
     for k in range(1, len(chip.holder)):
+        if chip.counts[FREE] + chip.counts[PENDING] >= n:
+            return
         holder = chip.holder[k]
         read = holder == NONE or chip.held[holder] & PLACE != k
         for r in mine:
@@ -584,53 +583,35 @@ def _evict(batch: CellBatch, chip: _Chip, mine: Array, back: bool) -> int:
                     read = read or batch.child_row[e] == holder
         if not read:
             chip.held[holder] -= k
-            chip.pending[0] = k
+            chip.pending[chip.counts[PENDING]] = k
+            chip.counts[PENDING] += 1
             chip.counts[LOST] = 1
-            return 1
-    return 0
 
 
-def _fetch(
-    batch: CellBatch,
-    chip: _Chip,
-    out: _Out,
-    op: int,
-    wanted: Array,
-    use: int,
-    now: bool,
-    mine: Array,
-) -> bool:
-    """Write that rows or edges are taken from memory; return whether some are.
+def _fetch(chip: _Chip, out: _Out, op: int, n: int, now: bool) -> None:
+    """Write that all that is wanted is taken from memory; there are places for it.
 
     Args:
-        op: TAKE or LEAVE; wanted: of which some may have places; use: is added to what is held of
-            each; now: they are there at once; mine: the rows of the next level, for which all this
-            may be.
+        op: TAKE or LEAVE; n: how many are wanted, which have PLACE in place of one; now: they are
+            there at once.
     """
-    held, free, pending, found = chip.held, chip.counts[FREE], chip.counts[PENDING], 0
-    at = _room_for(out, 1 + (len(wanted) + 1) // 2)
-    for of in wanted:
-        has = held[of] + use
-        missing = int(has & PLACE == 0)
-        if free + pending < missing:
-            pending = _evict(batch, chip, mine, op == LEAVE)
-            missing = pending
+    free, pending = chip.counts[FREE], chip.counts[PENDING]
+    at = _room_for(out, 1 + (n + 1) // 2)
+    _word(out, at, op, n, int(now), 0)
+    for k in range(n):
+        of, given = chip.wanted[k], 0
         if pending > 0:
-            pending -= missing
-            given = missing * chip.pending[pending]
-        else:
-            free -= missing
-            given = missing * chip.free[free]
+            pending -= 1
+            given = chip.pending[pending]
+        elif free > 0:
+            free -= 1
+            given = chip.free[free]
         chip.holder[given] = of
-        held[of] = has + given
-        _pair(out, 4 * at + 4 + 2 * found, of, given)
-        found += missing
+        chip.held[of] += given - PLACE
+        _pair(out, 4 * at + 4 + 2 * k, of, given)
+    _pair(out, 4 * at + 4 + 2 * n, 0, 0)  # where the number is odd
     chip.counts[FREE], chip.counts[PENDING] = free, pending
-    if found > 0:
-        _word(out, at, op, found, int(now), 0)
-        _pair(out, 4 * at + 4 + 2 * found, 0, 0)  # where the number is odd
-        out.state[AT] = at + 1 + (found + 1) // 2
-    return found > 0
+    out.state[AT] = at + 1 + (n + 1) // 2
 
 
 # Sides.
@@ -662,12 +643,18 @@ def _write_forward(work: _Work, side: int, group: int, turned: bool) -> None:
             if more < until and level < ahead and left < n + until - more:
                 break
             for k in range(more, until):
-                wanted[n] = plan.stored[k]
-                n += 1
+                child = plan.stored[k]
+                has = held[child] + USE
+                missing = int(has & PLACE == 0)
+                wanted[n] = child
+                held[child] = has + missing * PLACE
+                n += missing
             if ahead < level + AHEAD:
                 near = n
             ahead += 1
-        if n > 0 and _fetch(batch, chip, out, TAKE, wanted[:n], USE, near > 0, mine):
+        if n > 0:
+            _make_room(batch, chip, n, mine, False)
+            _fetch(chip, out, TAKE, n, near > 0)
             last = NONE
         if chip.counts[LOST] > 0:
             n, there = 0, True
@@ -676,13 +663,16 @@ def _write_forward(work: _Work, side: int, group: int, turned: bool) -> None:
                     child = on_chip[e]
                     wanted[n] = child
                     if child < others and held[child] & PLACE == 0:
+                        held[child] += PLACE
                         n += 1
                         there = there and plan.program[child] < 0
             if not there:  # others have stored them on this side of the path
                 at = _room_for(out, 1)
                 _word(out, at, MEET, 0, 0, 0)
                 out.state[AT] = at + 1
-            if n > 0 and _fetch(batch, chip, out, TAKE, wanted[:n], 0, True, mine):
+            if n > 0:
+                _make_room(batch, chip, n, mine, False)
+                _fetch(chip, out, TAKE, n, True)
                 last = NONE
         size = 2 + rows + (children + 1) // 2
         at = _room_for(out, size)
@@ -747,8 +737,12 @@ def _write_back(work: _Work, side: int, group: int, turned: bool) -> None:
                 for q in range(parent_ptr[r], _end_of_parents(batch, r, above)):
                     e = parent_edge[q]
                     chip.wanted[n] = e
-                    n += int(plan.on_chip[e] == r) * int(held[e] == 0)
-            if n > 0 and _fetch(batch, chip, out, LEAVE, chip.wanted[:n], 0, False, mine):
+                    if plan.on_chip[e] == r and held[e] == 0:
+                        held[e] = PLACE
+                        n += 1
+            if n > 0:
+                _make_room(batch, chip, n, mine, True)
+                _fetch(chip, out, LEAVE, n, False)
                 last = NONE
         children, parents = levels[i, CHILDREN], levels[i, PARENTS]
         at = _room_for(out, 2 + rows + (children + parents + rows * int(reads_above) + 1) // 2)
