@@ -444,7 +444,7 @@ def _shares(work: _Work, side: int, other: int) -> bool:
             rows -= end - first
             of = plan.program[first]
             for r in range(first, end):
-                same = same and plan.program[r] == of
+                same &= plan.program[r] == of
             same = same and of != NONE
             if same and plan.turned[of] == NONE:
                 for k in range(len(plan.turned)):  # where kinds are one here, levels are fuller
