@@ -31,11 +31,12 @@ EDGES_A_ROW = 4  # of a level whose rows have lists of children
 ALL = 1 << 62
 MOST_PARENTS = 127  # of a row
 MOST_PAIRS = 512  # of edges to the parents of a level's rows
-NONE = -1
+NONE, NOWHERE = -1, -2
 # Columns of what is known of a side.
 IS_CELL, BACK, STATE_PLACES, EDGE_PLACES, ROWS, LAYER, READS_ABOVE = range(7)
-OFF_CHIP, MADE, STORED = range(3)  # the child of an edge: without a place, of this side, in memory
-PROGRAM, FIRST, COUNT = range(3)  # columns of levels
+USE, PLACE = 1 << 16, (1 << 16) - 1  # parts of `_Chip.held`
+MANY = 1 << 30  # more uses than a level has edges
+PROGRAM, FIRST, COUNT, CHILDREN, PARENTS = range(5)  # columns of levels
 AT, BEGIN, PIECE_AT, LINK, LENGTH = range(5)  # of `_Out.state`
 FREE, PENDING, LOST = range(3)  # of `_Chip.counts`
 
@@ -77,28 +78,30 @@ class _Plan(NamedTuple):
     """The rows of a side, and the levels that they are put in.
 
     Attributes:
-        program: [rows] of each, NONE for those of other sides.
-        uses: [rows] how often levels that are still to be written read each; of rows in memory,
-            only levels whose children have places count.
-        waits: [rows] for how many rows each waits, before it may be in a level.
-        rank: [rows] which ones come first where no level is full: the highest.
-        kind: [edges] OFF_CHIP, MADE or STORED.
+        program: [rows + 1] of each, NONE for those of other sides; the last is NOWHERE.
+        uses: [rows + 1] how many edges of the side read each of its rows on chip.
+        waits: [rows + 1] for how many rows each waits, before it may be in a level; 0 or less for
+            rows that are not of the side.
+        on_chip: [edges] the child, if a place is read for it; else the number of all rows.
         start: [vertices] rows that wait for none from the start, by their vertex; NONE for others.
         queue: [rows + 1] in the order of levels; behind these, rows that wait for none.
-        levels: [*, 3] of each its program, where its rows begin in `queue`, and their number.
+        levels: [*, 5] of each its program, where its rows begin in `queue`, and how many rows,
+            slots of children and edges to parents it has.
         ptr: [groups + 1] where the levels of each group begin.
+        stored: [edges] children in memory, in the order of levels; stored_ptr: [levels + 1].
         turned: [programs] the program of another side whose rows are the same.
     """
 
     program: Array
     uses: Array
     waits: Array
-    rank: Array
-    kind: Array
+    on_chip: Array
     start: Array
     queue: Array
     levels: Array
     ptr: Array
+    stored: Array
+    stored_ptr: Array
     turned: Array
 
 
@@ -106,21 +109,21 @@ class _Chip(NamedTuple):
     """What lies on chip while a script is written.
 
     Attributes:
-        place: [rows, or edges] of each its place, NONE for none.
+        held: [rows + 1, or edges] of each its place, 0 for none; and of rows, in units of USE, how
+            often levels that are still to be written read each; of rows in memory, only levels
+            whose children have places count. The last is for edges without a place.
         holder: [places] whose each was last.
         free, pending: stacks of places; others may still read the pending ones.
         counts: [3] FREE and PENDING: of the stacks; LOST: above 0 when a row has lost its place, or
             was not given one.
-        order: the rows of a level, those that are sent first.
         wanted: rows, or edges, that are to be taken from memory.
     """
 
-    place: Array
+    held: Array
     holder: Array
     free: Array
     pending: Array
     counts: Array
-    order: Array
     wanted: Array
 
 
@@ -171,25 +174,25 @@ def write_cells(facts: CellFacts, batch: CellBatch, groups: Groups) -> tuple[Arr
         most = max(most, facts.sides[s, ROWS])
     rows, edges = len(batch.edge_ptr) - 1, len(batch.child_row)
     plan = _Plan(
-        np.empty(rows, np.int32),
-        np.empty(rows, np.int32),
-        np.empty(rows, np.int32),
-        np.zeros(rows, np.int32),
-        np.empty(edges, np.int8),
+        np.empty(rows + 1, np.int32),
+        np.empty(rows + 1, np.int32),
+        np.empty(rows + 1, np.int32),
+        np.empty(edges, np.int32),
         np.empty(groups.graph_ptr[-1], np.int32),
         np.empty(rows + 1, np.int32),
-        np.empty((rows, 3), np.int32),
+        np.empty((rows, 5), np.int32),
         np.zeros(number + 1, np.int64),
+        np.empty(edges + 1, np.int32),
+        np.zeros(rows + 1, np.int32),
         np.empty(len(facts.side_of), np.int64),
     )
     chip = _Chip(
-        np.full(max(rows, edges), NONE, np.int32),
+        np.empty(max(rows + 1, edges), np.int32),
         np.full(places, NONE, np.int32),
         np.empty(places + 1, np.int32),
         np.empty(places, np.int32),
         np.zeros(3, np.int64),
-        np.empty(most, np.int64),
-        np.empty(max((AHEAD + 1) * most * slots, MOST_PAIRS + MOST_PARENTS) + 1, np.int64),
+        np.empty(max((AHEAD + 1) * most * slots, MOST_PAIRS + MOST_PARENTS) + 1, np.int32),
     )
     made = np.empty((words, 4), np.int32)
     out = _Out(made, made.reshape(-1), np.zeros(5, np.int64))
@@ -206,6 +209,10 @@ def write_cells(facts: CellFacts, batch: CellBatch, groups: Groups) -> tuple[Arr
             if done[other] or not _shares(work, s, other):
                 continue
             done[other] = True
+            chip.held.fill(0)
+            if facts.sides[other, BACK] == 0:
+                for r in range(rows):
+                    chip.held[r] = plan.uses[r] * USE
             for g in range(number):
                 out.state[BEGIN] = out.state[AT]
                 out.state[PIECE_AT] = out.state[AT]
@@ -227,21 +234,21 @@ def _measure(facts: CellFacts, batch: CellBatch, launch: int) -> tuple[int, bool
     """Return how many words the rows of a launch take at most, and whether these fit words."""
     p, rows, row = batch.table[launch, 0], batch.table[launch, 1], batch.table[launch, 2]
     edge_ptr, parent_ptr, slots = batch.edge_ptr, batch.parent_ptr, facts.slots_of[p]
-    side, fits = facts.side_of[p], True
-    above = _above(facts, batch, side)
-    most_pairs, _ = _limits(facts)
+    side, most_edges, most_parents = facts.side_of[p], 0, 0
     for r in range(row, row + rows):
-        parents = parent_ptr[r + 1] - parent_ptr[r]
-        if parents > 1:
+        most_edges = max(most_edges, edge_ptr[r + 1] - edge_ptr[r])
+        most_parents = max(most_parents, parent_ptr[r + 1] - parent_ptr[r])
+    fits = slots > 0 or most_edges <= EDGES_A_ROW * facts.sides[side, ROWS]
+    if most_parents > 1:
+        above, (most_pairs, _) = _above(facts, batch, side), _limits(facts)
+        for r in range(row, row + rows):
             own = _end_of_parents(batch, r, above) - parent_ptr[r]
-            others = parents - own if facts.sides[side, READS_ABOVE] > 0 else 0
-            fits = fits and own <= min(MOST_PARENTS, most_pairs) and others <= 1
-        if slots == 0:
-            most = EDGES_A_ROW * facts.sides[side, ROWS]
-            fits = fits and edge_ptr[r + 1] - edge_ptr[r] <= most
+            others = parent_ptr[r + 1] - parent_ptr[r] - own
+            fits = fits and own <= max(1, min(MOST_PARENTS, most_pairs))
+            fits = fits and others * facts.sides[side, READS_ABOVE] <= 1
     children = max(slots * rows, edge_ptr[row + rows] - edge_ptr[row])
     words = 12 * rows + 2 * (children + parent_ptr[row + rows] - parent_ptr[row])
-    return int(words), fits
+    return int(words), bool(fits)
 
 
 def _limits(facts: CellFacts) -> tuple[int, int]:
@@ -289,44 +296,40 @@ def _find_starts(work: _Work, order: Array, side: int) -> bool:
     """
     facts, batch, plan = work.facts, work.batch, work.plan
     table, edge_ptr, roots, bottoms = batch.table, batch.edge_ptr, 0, 0
-    plan.program.fill(NONE)
-    plan.uses.fill(0)
-    plan.kind.fill(OFF_CHIP)
+    program, uses, waits = plan.program, plan.uses, plan.waits
+    rows = len(edge_ptr) - 1
+    program.fill(NONE)
+    program[rows] = NOWHERE
+    uses.fill(0)
+    waits.fill(0)
+    plan.on_chip.fill(rows)
     plan.start.fill(NONE)
     for t in range(len(table)):
         if facts.side_of[table[t, 0]] == side:
-            plan.program[table[t, 2] : table[t, 2] + table[t, 1]] = table[t, 0]
-            roots += table[t, 1]
-    for n in range(len(table)):  # children first
-        t = len(table) - 1 - n if facts.sides[side, BACK] > 0 else n
-        if facts.side_of[table[t, 0]] != side:
+            program[table[t, 2] : table[t, 2] + table[t, 1]] = table[t, 0]
+    for r in range(rows):
+        if program[r] == NONE:
             continue
-        mask = facts.chip_of[table[t, 0]]
-        for r in range(table[t, 2], table[t, 2] + table[t, 1]):
-            bit, waits, rank = 1, 0, 0
-            for e in range(edge_ptr[r], edge_ptr[r + 1]):
-                child = batch.child_row[e]
-                if child >= 0 and (mask < 0 or mask & bit > 0):
-                    made = int(plan.program[child] != NONE)
-                    plan.kind[e] = STORED - made
-                    roots -= made * int(plan.uses[child] == 0)
-                    plan.uses[child] += made
-                    rank = max(rank, made * (plan.rank[child] + 1))
-                    waits += made
-                bit *= 2
-            plan.rank[r] = rank
-            plan.waits[r] = waits
-            bottoms += int(waits == 0)
+        mask, bit, count = facts.chip_of[program[r]], 1, 0
+        for e in range(edge_ptr[r], edge_ptr[r + 1]):
+            child = batch.child_row[e]
+            own = child if child >= 0 and (mask < 0 or mask & bit > 0) else rows
+            plan.on_chip[e] = own
+            made = int(program[own] >= 0)
+            uses[own] += made
+            count += made
+            bit *= 2
+        waits[r] = count
+        bottoms += int(count == 0)
+    for r in range(rows):
+        roots += int(program[r] != NONE) * int(uses[r] == 0)
     down = roots < bottoms
-    for t in range(len(table)):
-        if facts.side_of[table[t, 0]] == side:
-            for r in range(table[t, 2], table[t, 2] + table[t, 1]):
-                if down:
-                    plan.waits[r] = plan.uses[r]
-                else:
-                    plan.rank[r] = -plan.rank[r]
-                if plan.waits[r] == 0:
-                    plan.start[order[r]] = r
+    for r in range(rows):
+        if program[r] != NONE:
+            if down:
+                waits[r] = uses[r]
+            if waits[r] == 0:
+                plan.start[order[r]] = r
     return bool(down)
 
 
@@ -343,9 +346,15 @@ def _arrange(work: _Work, side: int, group: int, bounds: Array, tail: int, down:
     """
     facts, batch, plan = work.facts, work.batch, work.plan
     parent_ptr, edge_ptr, queue, levels = batch.parent_ptr, batch.edge_ptr, plan.queue, plan.levels
+    waits, on_chip, program = plan.waits, plan.on_chip, plan.program
+    stored = plan.stored_ptr[plan.ptr[group]]
     most_pairs, room = _limits(facts)
     head, count, most = tail, plan.ptr[group], facts.sides[side, ROWS]
-    vertex, end, p = bounds[group], bounds[group + 1], 0
+    vertex, end, p, kinds = bounds[group], bounds[group + 1], 0, 0
+    for k in range(len(facts.side_of)):
+        if facts.side_of[k] == side:
+            p = k
+            kinds += 1
     ready = np.zeros(len(facts.side_of), np.int64)
     while True:
         while vertex < end and ready[p] < most:
@@ -354,53 +363,65 @@ def _arrange(work: _Work, side: int, group: int, bounds: Array, tail: int, down:
             if r != NONE:
                 queue[tail] = r
                 tail += 1
-                ready[plan.program[r]] += 1
-                if ready[plan.program[r]] > ready[p]:
-                    p = plan.program[r]
+                ready[program[r]] += 1
+                if ready[program[r]] > ready[p]:
+                    p = program[r]
         if head == tail:
             break
         if ready[p] < min(most, tail - head):  # no level is full
-            highest = queue[head]
+            chosen = queue[head]
             for k in range(head + 1, tail):
-                if plan.rank[queue[k]] > plan.rank[highest]:
-                    highest = queue[k]
-            p = plan.program[highest]
-        begin, at, on, edges, pairs = head, head, 1, 0, 0
+                chosen = max(chosen, queue[k]) if down else min(chosen, queue[k])
+            p = program[chosen]
+        begin, until, at, on, children, pairs = head, tail, head, 1, 0, 0
+        slots_of = facts.slots_of[p]
         if tail - head > room:  # the newest first, since what they leave is over sooner
             at, on = tail - 1, -1
-        while head <= at and at < tail and head - begin < most:
+        while head <= at and at < until and head - begin < most:
             r = queue[at]
-            if plan.program[r] == p:
-                edges += edge_ptr[r + 1] - edge_ptr[r]
-                pairs += parent_ptr[r + 1] - parent_ptr[r]
-                full = pairs > most_pairs
-                if facts.slots_of[p] == 0:
-                    full = full or edges > EDGES_A_ROW * most
-                if full and head > begin:
-                    break
-                queue[at] = queue[head]
-                queue[head] = r
-                head += 1
             at += on
+            if program[r] != p:
+                continue
+            edges, parents = edge_ptr[r + 1] - edge_ptr[r], parent_ptr[r + 1] - parent_ptr[r]
+            slots = slots_of if slots_of > 0 else edges
+            full = children + slots > max(slots_of, EDGES_A_ROW) * most
+            if head > begin and (full or pairs + parents > most_pairs):
+                break
+            children += slots
+            pairs += parents
+            queue[at - on] = queue[head]
+            queue[head] = r
+            head += 1
+            for e in range(edge_ptr[r], edge_ptr[r + 1]):
+                child = on_chip[e]
+                plan.stored[stored] = child
+                stored += int(program[child] == NONE)
+                if down:
+                    left = waits[child] - 1
+                    waits[child] = left
+                    queue[tail] = child
+                    tail += int(left == 0)
+            if not down:
+                for q in range(parent_ptr[r], parent_ptr[r + 1]):
+                    e = batch.parent_edge[q]
+                    other, made = batch.edge_row[e], int(on_chip[e] == r)
+                    left = waits[other] - made
+                    waits[other] = left
+                    queue[tail] = other
+                    tail += made * int(left == 0)
         levels[count, PROGRAM], levels[count, FIRST], levels[count, COUNT] = p, begin, head - begin
+        levels[count, CHILDREN], levels[count, PARENTS] = children, pairs
         count += 1
+        plan.stored_ptr[count] = stored
         ready[p] -= head - begin
-        for k in range(begin, head):
-            first, last = parent_ptr[queue[k]], parent_ptr[queue[k] + 1]
-            if down:
-                first, last = edge_ptr[queue[k]], edge_ptr[queue[k] + 1]
-            for q in range(first, last):
-                e = q if down else batch.parent_edge[q]
-                other = max(batch.child_row[e] if down else batch.edge_row[e], 0)
-                of, made = max(plan.program[other], 0), int(plan.kind[e] == MADE)
-                plan.waits[other] -= made
-                made *= int(plan.waits[other] == 0)
-                queue[tail] = other
-                tail += made
-                ready[of] += made
-        for k in range(len(ready)):
-            if ready[k] > ready[p]:
-                p = k
+        if kinds == 1:
+            ready[p] = tail - head
+        else:
+            for k in range(until, tail):
+                ready[program[queue[k]]] += 1
+            for k in range(len(ready)):
+                if ready[k] > ready[p]:
+                    p = k
     plan.ptr[group + 1] = count
     return int(tail)
 
@@ -423,7 +444,7 @@ def _shares(work: _Work, side: int, other: int) -> bool:
             rows -= end - first
             of = plan.program[first]
             for r in range(first, end):
-                same = same and plan.program[r] == of
+                same &= plan.program[r] == of
             same = same and of != NONE
             if same and plan.turned[of] == NONE:
                 for k in range(len(plan.turned)):  # where kinds are one here, levels are fuller
@@ -528,55 +549,32 @@ def _repeats(
 
 def _free_all(chip: _Chip, places: int) -> None:
     """Have all places free but place 0."""
-    chip.counts[FREE], chip.counts[PENDING], chip.counts[LOST] = max(places - 1, 0), 0, 0
     for k in range(1, places):
-        chip.free[k - 1] = places - k
+        chip.pending[k - 1] = k
+    chip.counts[LOST] = 0
+    _have_met(chip, 0, max(places - 1, 0))
 
 
-def _give_place(chip: _Chip, of: int, sends: bool) -> int:
-    """Give a row or an edge a place; return it, or 0 where there is none.
-
-    Args:
-        sends: others send to it, so that it may not be pending.
-    """
-    found = 0
-    if not sends and chip.counts[PENDING] > 0:
-        chip.counts[PENDING] -= 1
-        found = chip.pending[chip.counts[PENDING]]
-    elif chip.counts[FREE] > 0:
-        chip.counts[FREE] -= 1
-        found = chip.free[chip.counts[FREE]]
-    if found > 0:
-        chip.holder[found] = of
-        chip.place[of] = found
-    return int(found)
-
-
-def _take_place(chip: _Chip, of: int) -> None:
-    """Take the place of a row or an edge away: it is pending."""
-    chip.pending[chip.counts[PENDING]] = chip.place[of]
-    chip.counts[PENDING] += 1
-    chip.place[of] = NONE
-
-
-def _have_met(chip: _Chip) -> None:
+def _have_met(chip: _Chip, free: int, pending: int) -> None:
     """Note that all processors have met: pending places are free.
 
     What was given up first is on top: so in chains the two places of each row take turns.
+
+    Args:
+        free, pending: how many there are.
     """
-    free = chip.counts[FREE]
-    for k in range(chip.counts[PENDING] - 1, -1, -1):
-        chip.free[free] = chip.pending[k]
-        free += 1
-    chip.counts[FREE] = free
-    chip.counts[PENDING] = 0
+    for k in range(pending):
+        chip.free[free + k] = chip.pending[pending - 1 - k]
+    chip.counts[FREE], chip.counts[PENDING] = free + pending, 0
 
 
-def _evict(batch: CellBatch, chip: _Chip, mine: Array, back: bool) -> None:
-    """Take a place away from a row, or an edge, that a level does not read."""
+def _make_room(batch: CellBatch, chip: _Chip, n: int, mine: Array, back: bool) -> None:
+    """Take places away from rows, or edges, that a level does not read, until there are n."""
     for k in range(1, len(chip.holder)):
+        if chip.counts[FREE] + chip.counts[PENDING] >= n:
+            return
         holder = chip.holder[k]
-        read = holder == NONE or chip.place[holder] != k
+        read = holder == NONE or chip.held[holder] & PLACE != k
         for r in mine:
             if back:
                 read = read or batch.child_row[holder] == r
@@ -584,34 +582,36 @@ def _evict(batch: CellBatch, chip: _Chip, mine: Array, back: bool) -> None:
                 for e in range(batch.edge_ptr[r], batch.edge_ptr[r + 1]):
                     read = read or batch.child_row[e] == holder
         if not read:
-            _take_place(chip, holder)
+            chip.held[holder] -= k
+            chip.pending[chip.counts[PENDING]] = k
+            chip.counts[PENDING] += 1
             chip.counts[LOST] = 1
-            return
 
 
-def _fetch(
-    batch: CellBatch, chip: _Chip, out: _Out, op: int, n: int, now: bool, mine: Array
-) -> bool:
-    """Write that what is wanted is taken from memory; return whether something is.
+def _fetch(chip: _Chip, out: _Out, op: int, n: int, now: bool) -> None:
+    """Write that all that is wanted is taken from memory; there are places for it.
 
     Args:
-        op: TAKE or LEAVE; n: how many are wanted, of which some may have places; now: they are
-            there at once; mine: the rows of the next level, for which all this may be.
+        op: TAKE or LEAVE; n: how many are wanted, which have PLACE in place of one; now: they are
+            there at once.
     """
-    at, found = _room_for(out, 1 + (n + 1) // 2), 0
+    free, pending = chip.counts[FREE], chip.counts[PENDING]
+    at = _room_for(out, 1 + (n + 1) // 2)
+    _word(out, at, op, n, int(now), 0)
     for k in range(n):
-        of = chip.wanted[k]
-        if chip.place[of] == NONE:
-            if chip.counts[FREE] + chip.counts[PENDING] == 0:
-                _evict(batch, chip, mine, op == LEAVE)
-            _pair(out, 4 * at + 4 + 2 * found, of, _give_place(chip, of, False))
-            found += 1
-    if found > 0:
-        _word(out, at, op, found, int(now), 0)
-        if found % 2 > 0:
-            _pair(out, 4 * at + 4 + 2 * found, 0, 0)
-        out.state[AT] = at + 1 + (found + 1) // 2
-    return found > 0
+        of, given = chip.wanted[k], 0
+        if pending > 0:
+            pending -= 1
+            given = chip.pending[pending]
+        elif free > 0:
+            free -= 1
+            given = chip.free[free]
+        chip.holder[given] = of
+        chip.held[of] += given - PLACE
+        _pair(out, 4 * at + 4 + 2 * k, of, given)
+    _pair(out, 4 * at + 4 + 2 * n, 0, 0)  # where the number is odd
+    chip.counts[FREE], chip.counts[PENDING] = free, pending
+    out.state[AT] = at + 1 + (n + 1) // 2
 
 
 # Sides.
@@ -625,8 +625,8 @@ def _write_forward(work: _Work, side: int, group: int, turned: bool) -> None:
     """
     facts, batch, plan, chip, out = work.facts, work.batch, work.plan, work.chip, work.out
     _free_all(chip, facts.sides[side, STATE_PLACES])
-    edge_ptr, child_row, kind, uses = batch.edge_ptr, batch.child_row, plan.kind, plan.uses
-    place, order, wanted = chip.place, chip.order, chip.wanted
+    edge_ptr, child_row, on_chip, held = batch.edge_ptr, batch.child_row, plan.on_chip, chip.held
+    wanted, others = chip.wanted, len(edge_ptr) - 1
     levels, queue, most = plan.levels, plan.queue, facts.sides[side, ROWS]
     begin, count = plan.ptr[group], plan.ptr[group + 1] - plan.ptr[group]
     last = NONE  # the word where the last level began, NONE where another instruction follows it
@@ -634,76 +634,87 @@ def _write_forward(work: _Work, side: int, group: int, turned: bool) -> None:
     for level in range(count):
         i = begin + (count - 1 - level if turned else level)
         p, first, rows = plan.turned[levels[i, PROGRAM]], levels[i, FIRST], levels[i, COUNT]
-        slots, mine, n, near = facts.slots_of[p], queue[first : first + rows], 0, 0
+        slots, mine, children = facts.slots_of[p], queue[first : first + rows], levels[i, CHILDREN]
+        n, near = 0, 0
         while ahead < min(count, level + AHEAD + 1):
-            i, before = begin + (count - 1 - ahead if turned else ahead), n
-            for k in range(levels[i, FIRST], levels[i, FIRST] + levels[i, COUNT]):
-                for e in range(edge_ptr[queue[k]], edge_ptr[queue[k] + 1]):
-                    wanted[n] = child_row[e]
-                    n += int(kind[e] == STORED)
+            i = begin + (count - 1 - ahead if turned else ahead)
+            more, until = plan.stored_ptr[i], plan.stored_ptr[i + 1]
             left = chip.counts[FREE] + chip.counts[PENDING] - most * (ahead - level + 1)
-            if before < n and level < ahead and left < n:
-                n = before
+            if more < until and level < ahead and left < n + until - more:
                 break
+            for k in range(more, until):
+                child = plan.stored[k]
+                has = held[child] + USE
+                missing = int(has & PLACE == 0)
+                wanted[n] = child
+                held[child] = has + missing * PLACE
+                n += missing
             if ahead < level + AHEAD:
                 near = n
             ahead += 1
-        for k in range(n):
-            uses[wanted[k]] += 1
-        if n > 0 and _fetch(batch, chip, out, TAKE, n, near > 0, mine):
+        if n > 0:
+            _make_room(batch, chip, n, mine, False)
+            _fetch(chip, out, TAKE, n, near > 0)
             last = NONE
         if chip.counts[LOST] > 0:
-            n, stored = 0, True
+            n, there = 0, True
             for r in mine:
                 for e in range(edge_ptr[r], edge_ptr[r + 1]):
-                    if kind[e] != OFF_CHIP and place[child_row[e]] == NONE:
-                        wanted[n] = child_row[e]
+                    child = on_chip[e]
+                    wanted[n] = child
+                    if child < others and held[child] & PLACE == 0:
+                        held[child] += PLACE
                         n += 1
-                        stored = stored and kind[e] == STORED
-            if not stored:  # others have stored them on this side of the path
+                        there = there and plan.program[child] < 0
+            if not there:  # others have stored them on this side of the path
                 at = _room_for(out, 1)
                 _word(out, at, MEET, 0, 0, 0)
                 out.state[AT] = at + 1
-            if n > 0 and _fetch(batch, chip, out, TAKE, n, True, mine):
+            if n > 0:
+                _make_room(batch, chip, n, mine, False)
+                _fetch(chip, out, TAKE, n, True)
                 last = NONE
-        sent, behind, children = 0, rows, slots * rows
-        for r in mine:  # those with a place come first
-            if slots == 0:
-                children += edge_ptr[r + 1] - edge_ptr[r]
-            if uses[r] > 0 and _give_place(chip, r, True) > 0:
-                order[sent] = r
-                sent += 1
-            else:
-                behind -= 1
-                order[behind] = r
-                if uses[r] > 0:
-                    chip.counts[LOST] = 1
         size = 2 + rows + (children + 1) // 2
         at = _room_for(out, size)
-        _word(out, at, LEVEL | facts.cell_of[p] << 8, rows | sent << 8 | size << 16, 1, 0)
-        _word(out, at + 1, 0, 0, children, 0)
-        lists, n = 4 * (at + 2 + rows), 0
-        for k in range(rows):
-            r = order[k]
-            edge, end = edge_ptr[r], edge_ptr[r + 1]
+        lists, free, pending = 4 * (at + 2 + rows), chip.counts[FREE], chip.counts[PENDING]
+        sent, behind, front, back = 0, rows, 0, children
+        held[others] = MANY
+        for r in mine:  # those with a place come first
+            edge, end, found = edge_ptr[r], edge_ptr[r + 1], 0
             edges = slots if slots > 0 else end - edge
-            _word(out, at + 2 + k, r, max(place[r], 0), edge, n | edges << 16)
+            if held[r] > 0 and free > 0:
+                free -= 1
+                found = chip.free[free]
+                chip.holder[found] = r
+                k, n = sent, front
+                sent += 1
+                front += edges
+            else:
+                behind -= 1
+                back -= edges
+                k, n = behind, back
+                if held[r] > 0:
+                    chip.counts[LOST] = 1
+            held[r] += found
+            _word(out, at + 2 + k, r, found, edge, n | edges << 16)
             for e in range(edge, end):
-                child, found = child_row[e], 0
-                if kind[e] != OFF_CHIP:
-                    found = place[child]
-                    uses[child] -= 1
-                    if uses[child] == 0:
-                        _take_place(chip, child)
-                _pair(out, lists + 2 * n, child, found)
+                child = on_chip[e]
+                place, left = held[child] & PLACE, held[child] - USE
+                over = int(left < USE)
+                held[child] = left - over * place
+                chip.pending[pending] = place
+                pending += over
+                _pair(out, lists + 2 * n, child_row[e], place)
                 n += 1
             for _ in range(end - edge, edges):
                 _pair(out, lists + 2 * n, NONE, 0)
                 n += 1
-        if n % 2 > 0:
-            _pair(out, lists + 2 * n, 0, 0)
+        _pair(out, lists + 2 * children, 0, 0)  # where the number is odd
+        _word(out, at, LEVEL | facts.cell_of[p] << 8, rows | sent << 8 | size << 16, 1, 0)
+        _word(out, at + 1, 0, 0, children, 0)
+        chip.counts[FREE], chip.counts[PENDING] = free, pending
         if sent > 0:
-            _have_met(chip)
+            _have_met(chip, free, pending)
         if last == NONE or not _repeats(out, last, at, slots, facts.chip_of[p], False, False):
             last = at
             out.state[AT] = at + size
@@ -714,29 +725,29 @@ def _write_back(work: _Work, side: int, group: int, turned: bool) -> None:
     facts, batch, plan, chip, out = work.facts, work.batch, work.plan, work.chip, work.out
     _free_all(chip, facts.sides[side, EDGE_PLACES])
     edge_ptr, parent_ptr, parent_edge = batch.edge_ptr, batch.parent_ptr, batch.parent_edge
-    place, free, levels, queue = chip.place, chip.free, plan.levels, plan.queue
+    held, levels, queue = chip.held, plan.levels, plan.queue
     above, reads_above = _above(facts, batch, side), facts.sides[side, READS_ABOVE] > 0
     begin, count, last = plan.ptr[group], plan.ptr[group + 1] - plan.ptr[group], NONE
     for level in range(count):
         i = begin + (count - 1 - level if turned else level)
         p, first, rows = plan.turned[levels[i, PROGRAM]], levels[i, FIRST], levels[i, COUNT]
-        mine, slots = queue[first : first + rows], facts.slots_of[p]
-        children, parents, n = slots * rows, 0, 0
-        for r in mine:
-            if slots == 0:
-                children += edge_ptr[r + 1] - edge_ptr[r]
-            end = _end_of_parents(batch, r, above)
-            parents += end - parent_ptr[r]
-            for q in range(parent_ptr[r], end):
-                chip.wanted[n] = parent_edge[q]
-                n += int(place[parent_edge[q]] == NONE)
-        if n > 0 and _fetch(batch, chip, out, LEAVE, n, False, mine):
-            last = NONE
-        size = 2 + rows + (children + parents + rows * int(reads_above) + 1) // 2
-        at = _room_for(out, size)
-        _word(out, at, LEVEL | facts.cell_of[p] << 8, rows | size << 16, 1, 0)
-        _word(out, at + 1, 0, 0, children, 0)
+        mine, slots, n = queue[first : first + rows], facts.slots_of[p], 0
+        if chip.counts[LOST] > 0:
+            for r in mine:
+                for q in range(parent_ptr[r], _end_of_parents(batch, r, above)):
+                    e = parent_edge[q]
+                    chip.wanted[n] = e
+                    if plan.on_chip[e] == r and held[e] == 0:
+                        held[e] = PLACE
+                        n += 1
+            if n > 0:
+                _make_room(batch, chip, n, mine, True)
+                _fetch(chip, out, LEAVE, n, False)
+                last = NONE
+        children, parents = levels[i, CHILDREN], levels[i, PARENTS]
+        at = _room_for(out, 2 + rows + (children + parents + rows * int(reads_above) + 1) // 2)
         lists, n, m = 4 * (at + 2 + rows), 0, children
+        free, pending, lost = chip.counts[FREE], chip.counts[PENDING], 0
         for k in range(rows):
             r = mine[k]
             edge, until, end = edge_ptr[r], edge_ptr[r + 1], _end_of_parents(batch, r, above)
@@ -744,11 +755,13 @@ def _write_back(work: _Work, side: int, group: int, turned: bool) -> None:
             lengths = edges << 16 | (end - parent_ptr[r]) << 24
             _word(out, at + 2 + k, r, m, edge, n | lengths)
             for e in range(edge, until):
-                given = int(plan.kind[e] == MADE) * int(chip.counts[FREE] > 0)
-                found = given * free[chip.counts[FREE] - given]
-                chip.counts[FREE] -= given
+                made = int(plan.program[plan.on_chip[e]] >= 0)
+                given = made * int(free > 0)
+                lost += made - given
+                free -= given
+                found = given * chip.free[free]
                 chip.holder[found] = e
-                place[e] = found + (1 - given) * NONE
+                held[e] = found
                 _pair(out, lists + 2 * n, batch.child_row[e], found)
                 n += 1
             for _ in range(until - edge, edges):
@@ -756,17 +769,23 @@ def _write_back(work: _Work, side: int, group: int, turned: bool) -> None:
                 n += 1
             for q in range(parent_ptr[r], end):
                 # An edge in a slot that its parent does not read has none: zeros are read.
-                _pair(out, lists + 2 * m, parent_edge[q], max(place[parent_edge[q]], 0))
-                if place[parent_edge[q]] > 0:
-                    _take_place(chip, parent_edge[q])
+                e = parent_edge[q]
+                found = held[e]
+                _pair(out, lists + 2 * m, e, found)
+                chip.pending[pending] = found
+                pending += int(found > 0)
+                held[e] = 0
                 m += 1
             if reads_above:
                 e = parent_edge[end] if end < parent_ptr[r + 1] else NONE
                 _pair(out, lists + 2 * m, e, 0)
                 m += 1
-        if m % 2 > 0:
-            _pair(out, lists + 2 * m, 0, 0)
-        _have_met(chip)
+        _pair(out, lists + 2 * m, 0, 0)  # where the number is odd
+        size = 2 + rows + (m + 1) // 2
+        _word(out, at, LEVEL | facts.cell_of[p] << 8, rows | size << 16, 1, 0)
+        _word(out, at + 1, 0, 0, children, 0)
+        chip.counts[LOST] += lost
+        _have_met(chip, free, pending)
         if last == NONE or not _repeats(out, last, at, slots, facts.chip_of[p], True, reads_above):
             last = at
             out.state[AT] = at + size
