@@ -38,6 +38,8 @@ WIDE = [[] for _ in range(40)] + [[*range(40)], [40]]  # more children than a le
 PARENTS = [[], [0], *([1] for _ in range(140)), [2, 3]]  # more parents than a row may have
 COMB = [[], *(each for k in range(12) for each in ([], [2 * k, 2 * k + 1]))]
 LONG = [[], *([k] for k in range(12))]
+# Runs of rows with a right child alone, between rows with both.
+RIGHT = [[], *([-1, k] for k in range(6)), [6, 5], *([-1, k] for k in range(7, 12)), [12, 3]]
 BOTH = 2  # sides run cells
 BY_OP = Passes(segment=False, fuse=False)
 
@@ -141,6 +143,17 @@ class Scaled(Declared, arity=1, state={"h": H}, u=(H, H)):
         self.push("loss", vrt.sum(h * h))
 
 
+class Sided(Declared, arity=2, state={"h": H, "c": H}, u=(H, H)):
+    """A product with the state of one child alone: rows without it exchange nothing backward."""
+
+    def forward(self) -> None:
+        left, right, x = self.gather(0), self.gather(1), self.pull("x", shape=(H,))
+        c = vrt.tanh(self.u @ left.h + right.c + x)
+        self.scatter(h=c * c, c=c)
+        self.push("c", c)
+        self.push("loss", vrt.sum(c * c))
+
+
 class Curves(Declared, arity=1, state={"s": 64, "t": 64}):
     """Sigmoid and tanh of what is pulled."""
 
@@ -170,6 +183,7 @@ MORE = {
     "attentive": Attentive,
     "last": Last,
     "scaled": Scaled,
+    "sided": Sided,
     "curves": Curves,
     **{name: case.model for name, case in MODELS.items()},
     "dropped": lambda: TreeLSTM(WORDS, E, H, CLASSES, dropout=0.3),
@@ -226,7 +240,7 @@ def executables(network: Network) -> list[PersistentExecutable]:
 
 def agree(name: str, here: Network, batch: GraphBatch, dtype: str) -> None:
     there = net(name, 0, "")
-    batch = given(batch) if name in ("started", "last", "scaled") else batch
+    batch = given(batch) if name in ("started", "last", "scaled", "sided") else batch
     assert_same(evaluate(here, batch), evaluate(there, batch), TOLERANCE[dtype])
     assert_same(train(here, batch), train(there, batch), TOLERANCE[dtype])
 
@@ -287,6 +301,7 @@ def test_groups_of_any_size_agree(name: str, processors: int) -> None:
         ("tree-lstm", 2, [COMB] * 3),
         ("forget-all", 2, [COMB] * 3),
         ("scaled", 1, [LONG]),
+        ("sided", 2, [RIGHT]),
     ],
 )
 def test_threads_run_in_any_order(

@@ -245,7 +245,10 @@ struct CellMachine : CellReads<Side_> {
     __device__ __forceinline__ void stage(const Rows& rows, int count, int edge_count,
                                           int sent_rows) {
         constexpr int VECTORS = Stage::TO_BUFFERS + Stage::TO_STATES + Stage::TO_EDGES;
-        if constexpr (FIRST && Side::EXCHANGED + Side::EXCHANGED_EDGES > 0) parity ^= 1;
+        // Buffers take turns in levels that meet over them: whoever has met in one knows that all
+        // have read those of the one before.
+        if constexpr (FIRST && Cell::EXCHANGED + Cell::EXCHANGED_EDGES > 0)
+            if (Cell::EXCHANGED > 0 || edge_count > 0) parity ^= 1;
         if constexpr (Stage::MULTIPLIES) Stage::multiply(*this, rows, count, edge_count);
         // The level's own operands are asked for while the group meets, if it does before the last
         // stage; what has come when this level is over is what the next one reads.
