@@ -37,7 +37,6 @@ DAG = [[], [], [0, 1], [0, 2], [2, 3]]  # vertices with several parents
 WIDE = [[] for _ in range(40)] + [[*range(40)], [40]]  # more children than a level takes
 PARENTS = [[], [0], *([1] for _ in range(140)), [2, 3]]  # more parents than a row may have
 COMB = [[], *(each for k in range(12) for each in ([], [2 * k, 2 * k + 1]))]
-LONG = [[], *([k] for k in range(12))]
 # Runs of rows with a right child alone, between rows with both.
 RIGHT = [[], *([-1, k] for k in range(6)), [6, 5], *([-1, k] for k in range(7, 12)), [12, 3]]
 BOTH = 2  # sides run cells
@@ -132,17 +131,6 @@ class Last(Declared, arity=2, state={"h": H}, u=(H, H)):
         self.push("loss", vrt.sum(h * h))
 
 
-class Scaled(Declared, arity=1, state={"h": H}, u=(H, H)):
-    """An input that the gradient of a child is multiplied by, in the last stage."""
-
-    def forward(self) -> None:
-        x = self.pull("x", shape=(H,))
-        h = vrt.tanh(self.u @ (self.gather(0).h * x) + x)
-        self.scatter(h=h)
-        self.push("h", h)
-        self.push("loss", vrt.sum(h * h))
-
-
 class Sided(Declared, arity=2, state={"h": H, "c": H}, u=(H, H)):
     """A product with the state of one child alone: rows without it exchange nothing backward."""
 
@@ -182,7 +170,6 @@ MORE = {
     "shares": Shares,
     "attentive": Attentive,
     "last": Last,
-    "scaled": Scaled,
     "sided": Sided,
     "curves": Curves,
     **{name: case.model for name, case in MODELS.items()},
@@ -240,7 +227,7 @@ def executables(network: Network) -> list[PersistentExecutable]:
 
 def agree(name: str, here: Network, batch: GraphBatch, dtype: str) -> None:
     there = net(name, 0, "")
-    batch = given(batch) if name in ("started", "last", "scaled", "sided") else batch
+    batch = given(batch) if name in ("started", "last", "sided") else batch
     assert_same(evaluate(here, batch), evaluate(there, batch), TOLERANCE[dtype])
     assert_same(train(here, batch), train(there, batch), TOLERANCE[dtype])
 
@@ -300,7 +287,7 @@ def test_groups_of_any_size_agree(name: str, processors: int) -> None:
     [
         ("tree-lstm", 2, [COMB] * 3),
         ("forget-all", 2, [COMB] * 3),
-        ("scaled", 1, [LONG]),
+        ("sided", 1, [RIGHT]),
         ("sided", 2, [RIGHT]),
     ],
 )
