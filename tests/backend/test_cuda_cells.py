@@ -15,11 +15,12 @@ from tests.declared import Declared
 from tests.devices import shim
 from tests.functions import FUNCTIONS, E, H
 from tests.launches import launch_of
-from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate, train
+from tests.runs import ALL, PLAIN, TOLERANCE, Way, assert_same, evaluate, train
 from tests.shim_device import ShimDevice
 from tests.strategies import CLASSES, WORDS, with_pulls
 from vertexrt import nn
 from vertexrt.api.network import Network
+from vertexrt.engine.variant import Passes
 from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cuda.cell_script import LEVEL
@@ -36,7 +37,10 @@ DAG = [[], [], [0, 1], [0, 2], [2, 3]]  # vertices with several parents
 WIDE = [[] for _ in range(40)] + [[*range(40)], [40]]  # more children than a level takes
 PARENTS = [[], [0], *([1] for _ in range(140)), [2, 3]]  # more parents than a row may have
 COMB = [[], *(each for k in range(12) for each in ([], [2 * k, 2 * k + 1]))]
+# Runs of rows with a right child alone, between rows with both.
+RIGHT = [[], *([-1, k] for k in range(6)), [6, 5], *([-1, k] for k in range(7, 12)), [12, 3]]
 BOTH = 2  # sides run cells
+BY_OP = Passes(segment=False, fuse=False)
 
 
 class Started(Declared, arity=1, state={"h": H, "c": H}, u=(3 * H, H)):
@@ -127,6 +131,17 @@ class Last(Declared, arity=2, state={"h": H}, u=(H, H)):
         self.push("loss", vrt.sum(h * h))
 
 
+class Sided(Declared, arity=2, state={"h": H, "c": H}, u=(H, H)):
+    """A product with the state of one child alone: rows without it exchange nothing backward."""
+
+    def forward(self) -> None:
+        left, right, x = self.gather(0), self.gather(1), self.pull("x", shape=(H,))
+        c = vrt.tanh(self.u @ left.h + right.c + x)
+        self.scatter(h=c * c, c=c)
+        self.push("c", c)
+        self.push("loss", vrt.sum(c * c))
+
+
 class Curves(Declared, arity=1, state={"s": 64, "t": 64}):
     """Sigmoid and tanh of what is pulled."""
 
@@ -155,6 +170,7 @@ MORE = {
     "shares": Shares,
     "attentive": Attentive,
     "last": Last,
+    "sided": Sided,
     "curves": Curves,
     **{name: case.model for name, case in MODELS.items()},
     "dropped": lambda: TreeLSTM(WORDS, E, H, CLASSES, dropout=0.3),
@@ -185,11 +201,18 @@ CASES = [
 
 
 @functools.cache
-def net(name: str, processors: int, dtype: str, shuffle: int = 0, total: int = 4) -> Network:
+def net(
+    name: str,
+    processors: int,
+    dtype: str,
+    shuffle: int = 0,
+    total: int = 4,
+    passes: Passes = ALL,
+) -> Network:
     """Compile once for all tests."""
     if not processors:
         return PLAIN.compile(MAKES[name]())
-    way = Way("shim", dtype, engine="persistent", processors=processors)
+    way = Way("shim", dtype, passes=passes, engine="persistent", processors=processors)
     traced = MAKES[name]().trace()
     device = ShimDevice(shuffle, processors=total)
     return way.with_values(vrt.Network(compile_on(device, traced, way.options()), 3, "mean_graphs"))
@@ -204,7 +227,7 @@ def executables(network: Network) -> list[PersistentExecutable]:
 
 def agree(name: str, here: Network, batch: GraphBatch, dtype: str) -> None:
     there = net(name, 0, "")
-    batch = given(batch) if name in ("started", "last") else batch
+    batch = given(batch) if name in ("started", "last", "sided") else batch
     assert_same(evaluate(here, batch), evaluate(there, batch), TOLERANCE[dtype])
     assert_same(train(here, batch), train(there, batch), TOLERANCE[dtype])
 
@@ -259,9 +282,28 @@ def test_groups_of_any_size_agree(name: str, processors: int) -> None:
 
 
 @pytest.mark.parametrize("shuffle", [1, 2, 3])
-@pytest.mark.parametrize("name", ["tree-lstm", "forget-all"])
-def test_threads_run_in_any_order(name: str, shuffle: int) -> None:
-    agree(name, net(name, 2, "float32", shuffle), with_pulls([COMB] * 3), "float32")
+@pytest.mark.parametrize(
+    ("name", "processors", "graphs"),
+    [
+        ("tree-lstm", 2, [COMB] * 3),
+        ("forget-all", 2, [COMB] * 3),
+        ("sided", 1, [RIGHT]),
+        ("sided", 2, [RIGHT]),
+    ],
+)
+def test_threads_run_in_any_order(
+    name: str, processors: int, graphs: list[list[list[int]]], shuffle: int
+) -> None:
+    agree(name, net(name, processors, "float32", shuffle), with_pulls(graphs), "float32")
+
+
+@pytest.mark.parametrize("shuffle", [1, 2])
+@pytest.mark.parametrize(("name", "shape"), [("gru", COMB), ("lstm-lm", CHAIN)])
+def test_stages_that_send_nothing_agree(name: str, shape: list[list[int]], shuffle: int) -> None:
+    """A stage of every op: products follow each other, and stages without one."""
+    here = net(name, 2, "float32", shuffle, passes=BY_OP)
+    agree(name, here, with_pulls([shape]), "float32")
+    assert max(len(each.writer.cells) for each in executables(here)) == BOTH
 
 
 def test_rows_for_which_there_is_no_place_are_taken_from_memory(

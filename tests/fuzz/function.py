@@ -260,8 +260,8 @@ def source(network: NetworkSpec) -> str:
     lines += [f"    model.{kind} = F{kind}()" for kind in network.types]
     for kind, function in network.types.items():
         for relation, of in function.inputs.items():
-            children = ", ".join(f"model.{name}" for name in of)
-            lines.append(f"    model.{kind}.inputs[{relation!r}] = ({children},)")
+            children = "".join(f"model.{name}, " for name in of)
+            lines.append(f"    model.{kind}.inputs[{relation!r}] = ({children})")
     return "\n".join([*lines, "    return model", ""])
 
 

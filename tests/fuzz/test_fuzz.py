@@ -21,8 +21,9 @@ from tests.fuzz.bounded import Array, Bounded
 from tests.fuzz.calls import CALLS, draw_calls
 from tests.fuzz.campaign import Settings, Tally, drawn, run_campaign
 from tests.fuzz.compare import difference
+from tests.fuzz.function import source
 from tests.fuzz.generate import FUNCTION, OF_SEVERAL, draw_network
-from tests.fuzz.shrink import Case, shrink
+from tests.fuzz.shrink import Case, shrink, smaller_networks
 from tests.fuzz.updates import PLAIN
 from tests.fuzz.ways import NamedWay, ways_of
 from tests.runs import Way
@@ -186,3 +187,12 @@ def test_failures_become_small(types: int) -> None:
     with pytest.raises(SystemExit) as stopped:
         exec(compile(text, "script", "exec"), scope)
     assert not stopped.value.code
+
+
+def test_smaller_networks_can_be_written() -> None:
+    """Also without the only function whose vertices are children by a relation."""
+    network = draw_network(np.random.default_rng(2), OF_SEVERAL)
+    texts = [source(less) for less in smaller_networks(network)]
+    assert any("'] = ()" in text for text in texts)
+    for text in texts:
+        compile(text, "script", "exec")

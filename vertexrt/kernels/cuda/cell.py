@@ -366,6 +366,16 @@ class KindCell:
         return (*self.reads, *self.edge_reads, *self.full_reads)
 
     @property
+    def exchanged(self) -> int:
+        """Count the vectors of a row that its stages send to buffers."""
+        return sum(stage.to_buffers for stage in self.stages)
+
+    @property
+    def exchanged_edges(self) -> int:
+        """Count the vectors of an edge that its stages send."""
+        return sum(stage.to_edges for stage in self.stages)
+
+    @property
     def chain(self) -> int:
         """Return the one slot whose child is on chip, 0 for none or several."""
         return min(self.on_chip) if len(self.on_chip) == 1 else 0
@@ -491,7 +501,7 @@ class CellSide:
     @property
     def exchanged_edges(self) -> int:
         """Return the vectors of an edge in the buffers of a level."""
-        return max(stage.first_edge + stage.to_edges for stage in self.stages)
+        return max(cell.exchanged_edges for cell in self.cells)
 
     @property
     def staged(self) -> int:
@@ -501,7 +511,7 @@ class CellSide:
     @property
     def exchanged(self) -> int:
         """Return the vectors of a row in the buffers of a level."""
-        return max(stage.first_buffer + stage.to_buffers for stage in self.stages)
+        return max(cell.exchanged for cell in self.cells)
 
     @property
     def carried(self) -> int:

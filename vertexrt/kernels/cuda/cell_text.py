@@ -215,6 +215,8 @@ class CellText:
         lines = [
             f"struct {self._cell_name(cell)} {{",
             f"  static constexpr int SLOTS = {cell.slots}, CHAIN = {cell.chain};",
+            f"  static constexpr int EXCHANGED = {cell.exchanged};",
+            f"  static constexpr int EXCHANGED_EDGES = {cell.exchanged_edges};",
         ]
         meeting = [s for s, stage in enumerate(cell.stages) if stage.vectors + stage.to_edges]
         fetches = max(meeting, default=len(cell.stages) - 1)

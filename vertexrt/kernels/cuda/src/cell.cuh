@@ -236,7 +236,6 @@ struct CellMachine : CellReads<Side_> {
         for (int times = level.head.z;;) {
             Cell::run(*this, rows, count, level.more.z, level.sent());
             buffer = (buffer + 1) % CELL_BUFFERS;
-            after_one = Rows::ONE && OWN <= PROCESSOR;
             if (--times == 0) break;
             rows.template next<Side::BACK>(level.head.w, level.more.x, level.more.y);
         }
@@ -246,20 +245,20 @@ struct CellMachine : CellReads<Side_> {
     __device__ __forceinline__ void stage(const Rows& rows, int count, int edge_count,
                                           int sent_rows) {
         constexpr int VECTORS = Stage::TO_BUFFERS + Stage::TO_STATES + Stage::TO_EDGES;
-        if constexpr (FIRST && Side::EXCHANGED + Side::EXCHANGED_EDGES > 0) parity ^= 1;
+        // Buffers take turns in levels that meet over them: whoever has met in one knows that all
+        // have read those of the one before.
+        if constexpr (FIRST && Cell::EXCHANGED + Cell::EXCHANGED_EDGES > 0)
+            if (Cell::EXCHANGED > 0 || edge_count > 0) parity ^= 1;
         if constexpr (Stage::MULTIPLIES) Stage::multiply(*this, rows, count, edge_count);
         // The level's own operands are asked for while the group meets, if it does before the last
         // stage; what has come when this level is over is what the next one reads.
         constexpr int ON_THEIR_WAY = Cell::FETCHES_LAST ? CELL_AHEAD - 2 : CELL_AHEAD - 1;
         if constexpr (LAST && VECTORS == 0) wait_for_copies<ON_THEIR_WAY>();
         channel.thread = this_thread();
-        if constexpr (Stage::MULTIPLIES) {
-            __syncthreads();
-        } else if constexpr (FIRST) {
-            // What a thread reads of its unit after one row it has written itself; but what others
-            // have copied, where the level has no other barrier, it has not.
-            if ((LAST && VECTORS == 0) || !(Rows::ONE && after_one)) __syncthreads();
-        }
+        // What a thread reads of its unit after one row it has written itself. But what others have
+        // copied for the next level it has not, and they may still send what the last stage staged.
+        constexpr bool ALWAYS = Stage::MULTIPLIES || !FIRST || (LAST && VECTORS == 0);
+        if (ALWAYS || !(Rows::ONE && after_one)) __syncthreads();
         // By the last threads, which have no units of few rows.
         if constexpr (Stage::FETCHES && Stage::MULTIPLIES)
             fetch((buffer + CELL_AHEAD) % CELL_BUFFERS);
@@ -271,10 +270,8 @@ struct CellMachine : CellReads<Side_> {
         }
         if constexpr (VECTORS > 0) {
             if constexpr (LAST) wait_for_copies<ON_THEIR_WAY>();
-            if constexpr (SCOPE != ALONE) {
-                __syncthreads();
-                hand_on<Stage>(rows, count, edge_count, sent_rows);
-            }
+            __syncthreads();
+            if constexpr (SCOPE != ALONE) hand_on<Stage>(rows, count, edge_count, sent_rows);
         }
         if constexpr (Stage::FETCHES) {
             const int into = (buffer + CELL_AHEAD) % CELL_BUFFERS;
@@ -282,8 +279,12 @@ struct CellMachine : CellReads<Side_> {
             fetch_more(into);
         }
         channel.thread = this_thread();
-        if constexpr (LAST && VECTORS == 0 && Side::MULTIPLIES_FIRST) __syncthreads();
+        // Products of the next stage, or level, write where this one's sums are read.
+        if constexpr (VECTORS == 0 && (!LAST || Side::MULTIPLIES_FIRST)) __syncthreads();
         if constexpr (VECTORS > 0) meet<Stage>(rows, count, edge_count, sent_rows);
+        // In a cluster slower threads may still send what others staged.
+        if constexpr (LAST)
+            after_one = Rows::ONE && OWN <= PROCESSOR && (VECTORS == 0 || SCOPE != CLUSTER);
     }
 
     // Where a vector of a row is received.
@@ -373,25 +374,21 @@ struct CellMachine : CellReads<Side_> {
         const int elements = elements_of<Stage>(count, edge_count, sent_rows);
         if constexpr (SCOPE == CLUSTER) {
             if (elements > 0) channel.meet(elements);
-        } else {
-            if constexpr (SCOPE == GRID) {
-                channel.receive(elements, [&](int n) {
-                    constexpr int BUFFERS = Stage::TO_BUFFERS, STATES = Stage::TO_STATES;
-                    constexpr int OF_ROW = BUFFERS > 0 ? BUFFERS : 1;
-                    constexpr int OF_STATE = STATES > 0 ? STATES : 1;
-                    constexpr int OF_EDGE = Stage::TO_EDGES > 0 ? Stage::TO_EDGES : 1;
-                    const int vector = n / ON_CHIP, c = n % ON_CHIP;
-                    if (vector < count * BUFFERS)
-                        return place_of<Stage>(rows, vector / OF_ROW, vector % OF_ROW) + c;
-                    const int left = vector - count * BUFFERS, e = left - sent_rows * STATES;
-                    if (e < 0)
-                        return place_of<Stage>(rows, left / OF_STATE, BUFFERS + left % OF_STATE) +
-                               c;
-                    return const_cast<real*>(
-                               edge_sent(e / OF_EDGE, Stage::FIRST_EDGE + e % OF_EDGE)) +
-                           c;
-                });
-            }
+        } else if constexpr (SCOPE == GRID) {
+            channel.receive(elements, [&](int n) {
+                constexpr int BUFFERS = Stage::TO_BUFFERS, STATES = Stage::TO_STATES;
+                constexpr int OF_ROW = BUFFERS > 0 ? BUFFERS : 1;
+                constexpr int OF_STATE = STATES > 0 ? STATES : 1;
+                constexpr int OF_EDGE = Stage::TO_EDGES > 0 ? Stage::TO_EDGES : 1;
+                const int vector = n / ON_CHIP, c = n % ON_CHIP;
+                if (vector < count * BUFFERS)
+                    return place_of<Stage>(rows, vector / OF_ROW, vector % OF_ROW) + c;
+                const int left = vector - count * BUFFERS, e = left - sent_rows * STATES;
+                if (e < 0)
+                    return place_of<Stage>(rows, left / OF_STATE, BUFFERS + left % OF_STATE) + c;
+                return const_cast<real*>(edge_sent(e / OF_EDGE, Stage::FIRST_EDGE + e % OF_EDGE)) +
+                       c;
+            });
             __syncthreads();
         }
     }
