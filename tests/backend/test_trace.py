@@ -112,18 +112,19 @@ def test_slices_have_names_and_do_not_overlap(device: str, processors: int, thre
 
 @on_gpu
 def test_stages_of_a_gpu(device: str, processors: int, threads: int) -> None:
-    """They meet with all; weights are loaded before that, and the update comes last."""
+    """Weights are loaded, all meet, and the path runs to the next instruction; the update is last."""
     events = slices(device, processors, threads)
     names = {e["name"] for e in events}
     assert {"update", "weights", "weights'", "loss", "wait for all"} <= names
     meetings = {e["args"]["threshold"] for e in events if e["name"] == "wait for all"}
     assert meetings == {len({e["tid"] for e in events})}
     last: dict[tuple[int, int], list[str]] = {}
-    for e, after in pairwise([*events, {}]):
+    for e, after, path in zip(events, [*events[1:], {}], [*events[2:], {}, {}], strict=True):
         last.setdefault((e["args"]["run"], e["tid"]), []).append(e["name"])
         if e["name"] in ("weights", "weights'"):
             assert after["name"] == "wait for all"
-            assert (after["tid"], after["args"]) == (e["tid"], e["args"])
+            assert path["name"] == e["name"].replace("weights", "path")
+            assert all((x["tid"], x["args"]) == (e["tid"], e["args"]) for x in (after, path))
     assert all(found[-2:] == ["wait for all", "update"] for found in last.values())
 
 

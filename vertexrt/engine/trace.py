@@ -42,10 +42,12 @@ class Special(NamedTuple):
 
     Attributes:
         waits_last: its wait comes after its work.
+        then: what goes on until the next instruction, without one of its own; "" for nothing.
     """
 
     name: str
     waits_last: bool = False
+    then: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,15 +176,18 @@ def _slices(record: GroupRecord, processor: int, row: int, origin: int) -> list[
         wait, work = (start, ready), (ready, end)
         number = int(record.numbers[k])
         args: Event = {"run": record.run, "group": record.group, "instruction": number}
+        slices = []
         if record.special and (special := record.special[k]):
             name = stage = special.name
             if special.waits_last:
                 work, wait = wait, work
+            if special.then and k + 1 < len(at):
+                slices.append((special.then, special.then, end, float(at[k + 1, 0]), args))
         else:
             stage = Stage(int(record.stages[i.program])).word
             name, first = f"{stage}.{record.parts[k]}", i.first if i.first != NONE else "listed"
             args |= {"program": i.program, "rows": i.rows, "first": first}
-        slices = [(name, stage, *work, args)]
+        slices.append((name, stage, *work, args))
         threshold = int(record.waits_for[k])
         if threshold:
             args |= {"wait": i.wait, "threshold": threshold}

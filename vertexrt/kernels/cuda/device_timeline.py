@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vertexrt.engine.trace import GroupRecord, Special, Timeline
+from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.instruction import (
     BACKWARD,
     CHECK,
@@ -30,8 +31,8 @@ Array = np.ndarray[Any, Any]
 
 NANOSECONDS = 1e9  # in a second
 SPECIAL = {
-    FORWARD: Special("weights", waits_last=True),
-    BACKWARD: Special("weights'", waits_last=True),
+    FORWARD: Special("weights", waits_last=True, then=Stage.PATH.word),
+    BACKWARD: Special("weights'", waits_last=True, then=Stage.PATH_BACKWARD.word),
     SQUARES: Special("norm"),
     FINISH: Special("loss"),
     CHECK: Special("check"),
