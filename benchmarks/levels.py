@@ -24,8 +24,8 @@ import numpy as np
 
 STEPS, WARM = 15, 3
 WORDS, FREQUENT = 3000, 200  # of which every third leaf has a frequent one
-# Of a job: network, hidden size, processors of a group; batches: sequences of so many steps, so many
-# random trees, or (negative) a comb of so many levels; two of them, for the time of a level.
+# Of a job: network, hidden size, processors of a group; batches: sequences of so many steps, so
+# many random trees, or (negative) a comb of so many levels; two of them, for the time of a level.
 SHORT, LONG = (1, 100), (1, 500)
 JOBS: dict[str, tuple[str, int, int, tuple[Any, ...], tuple[Any, Any] | None]] = {
     "lstm64": ("lstm", 64, 1, (SHORT, LONG), (SHORT, LONG)),
