@@ -79,7 +79,7 @@ def find_facts(
     graphs = batch.num_graphs
     return GraphFacts(
         variant,
-        graph_costs(batch.graph_ptr, find_levels(batch.child_ptr, batch.child) + 1, level),
+        graph_costs(batch.graph_ptr, find_levels(batch.child_ptr, batch.child)[0], level),
         np.diff(losses),
         {name: _by_graph(inputs, variant.lookups[name], graph_of, graphs) for name in sparse},
         digest_graphs(fields_of(batch), np.zeros(2, np.uint64)),

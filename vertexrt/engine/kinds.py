@@ -27,6 +27,7 @@ from vertexrt.ir.program import Stage
 from vertexrt.kernels.backend import HostExecutable, LaunchByLaunch
 from vertexrt.kernels.task_tensors import fingerprint, tensor_uses, uses_edges
 from vertexrt.memory.plan import share
+from vertexrt.scheduler.batch_shape import levels_of
 from vertexrt.scheduler.kinds import FINE, NEW_LAZY_KIND, NEW_PATH_KIND, read_vertices
 from vertexrt.script.shape import shape_of
 from vertexrt.script.verify import verify_sums
@@ -55,7 +56,7 @@ def find_kinds(variant: Variant, batch: GraphBatch, inputs: Inputs) -> Array:
     while True:
         facts = variant.vertex_facts()
         found, vertex, bits, _, lazy, *_ = read_vertices(
-            graph.child_ptr, graph.child, graph.functions, inputs.index, facts
+            *graph[:3], inputs.index, facts, levels_of(batch)
         )
         if found == FINE:
             has_loss: Array = facts.has_loss[lazy]

@@ -119,6 +119,7 @@ def lay_out(
     lists_edges: bool,
     vertices: VertexFacts,
     programs: ProgramFacts,
+    levels: tuple[Any, ...],
 ) -> tuple[Any, ...]:
     """Decide everything about a minibatch.
 
@@ -127,13 +128,14 @@ def lay_out(
         functions: of `read_vertices`; first_of: of `Structure`.
         real: an array of the dtype of reals.
         policy: of `policy_of`; merges, inner, lists_edges: of `number_rows`.
+        levels: of `levels_of`.
     Returns: what `read_vertices` found, and unless that is FINE nothing else that counts; how many
         vertices have a loss; what `number_rows` returns; the fields of `MemoryPlan`; and of
         `build_table` the table, how many launches are forward, the rows of launches that take a
         list, and the most rows or edges of one launch.
     """
     found, _, _, path, lazy, level, forest, losses = read_vertices(
-        child_ptr, child, functions, pulls, vertices
+        child_ptr, child, functions, pulls, vertices, levels
     )
     used, path_kinds = vertices.used, len(vertices.path_known)
     if found != FINE:

@@ -55,6 +55,7 @@ from vertexrt.memory import MemoryPlan
 from vertexrt.scheduler import POLICIES as POLICIES  # for the front end
 from vertexrt.scheduler import policy_of
 from vertexrt.scheduler.balance import Share, divide
+from vertexrt.scheduler.batch_shape import levels_of
 from vertexrt.scheduler.kinds import FINE, is_within
 
 Array = np.ndarray[Any, Any]
@@ -100,9 +101,7 @@ def prepare(
             if found >= 0:
                 meet_kinds(variant, batch, inputs)
             found, with_loss, schedule, plan, *launches = lay_out(
-                graph.child_ptr,
-                graph.child,
-                graph.functions,
+                *graph[:3],
                 graph.first_of,
                 inputs.index,
                 inputs.no_reals,
@@ -112,6 +111,7 @@ def prepare(
                 reader.reads_edges,
                 variant.vertex_facts(),
                 variant.ready().programs,
+                levels_of(batch),
             )
         made: tuple[Any, ...] = MemoryPlan(*plan), with_loss, graph, starts_of(batch)[0]
         layout = BatchLayout(*schedule, *launches, *made)

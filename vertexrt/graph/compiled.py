@@ -104,24 +104,6 @@ def take_rows(
         to += end - first
 
 
-def levels_of_chains(child_ptr: IntArray, child: IntArray, level: IntArray, leaf: int) -> int:
-    """Write the levels of chains, and return of how many vertices, up to the first of another form.
-
-    In chains each vertex has one slot, which is empty or has the vertex before it.
-
-    Args:
-        level: int32 [V], gets them; leaf: the level of a vertex without a child.
-    """
-    done, depth = 0, leaf
-    while done < level.size and child_ptr[done + 1] == done + 1:
-        if child[done] >= 0 and child[done] != done - 1:
-            break
-        depth = depth + 1 if child[done] >= 0 else leaf
-        level[done] = depth
-        done += 1
-    return done
-
-
 def list_parents(child_ptr: IntArray, child: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """Return the CSR of parents by vertex, and how many children each vertex has."""
     count = child_ptr.size - 1

@@ -28,6 +28,11 @@ STARTS = np.frombuffer(os.urandom(16), np.uint64)  # of the hashes of this proce
 FACTORS = np.array([0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93], np.uint64)
 
 
+# [V] of `find_levels`; whether no vertex has two parents; where each graph begins, and which of
+# them a batch has that is taken from these.
+Levels = tuple[Array, bool, IntArray, Array]
+
+
 class BatchFields(NamedTuple):
     """What a batch, or a graph, holds."""
 
@@ -63,8 +68,8 @@ class BatchForm:
         starts: int32 [K+1] each, the first vertex and the first slot of each graph; None, until
             they are asked for.
         graphs: of its graphs, structure, numbers: digests; None, until they are asked for.
-        level: [V] of `number_levels`; None, as above. same_sizes: all graphs have as many vertices,
-            and as many slots; known with it.
+        levels: of `levels_of`; None, as above. same_sizes: all graphs have as many vertices, and as
+            many slots; known with it, of a batch that others are taken from.
         comes_again: a batch with graphs of its own, or these of another one, was prepared before.
     """
 
@@ -73,7 +78,7 @@ class BatchForm:
     structure: bytes | None = None
     numbers: bytes | None = None
     same_sizes = False
-    level: Array | None = None
+    levels: Levels | None = None
     comes_again = False
 
 

@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import starts_of, take_unread
-from vertexrt.graph.compiled import levels_of_chains
 from vertexrt.ir.passes.specialise import MOST_SLOTS
 from vertexrt.native.compiled import compiled
+from vertexrt.scheduler.compiled import LEVELS, find_levels
 
 Array = np.ndarray[Any, Any]
 
@@ -78,7 +78,7 @@ def divide(share: Share, parts: int, level: float = LEVEL) -> list[Share]:
     batch = share.batch
     if min(parts, batch.num_graphs) == 1:
         return [share]
-    levels = number_levels(batch.child_ptr, batch.child)
+    levels, *_ = find_levels(batch.child_ptr, batch.child)
     owner = assign_graphs(graph_costs(batch.graph_ptr, levels, level), parts)
     return shares_of(share, owner, range(min(parts, batch.num_graphs)))
 
@@ -113,34 +113,17 @@ def _of_share(owner: Array, part: int, graph_ptr: Array, edge_ptr: Array) -> tup
 
 
 @compiled
-def number_levels(child_ptr: Array, child: Array) -> Array:
-    """Return [V] levels, from 1 for vertices without children, in one pass.
-
-    They are exact where children have smaller numbers than their parents; otherwise they may come
-    out too low, see `find_levels`.
-    """
-    level = np.zeros(len(child_ptr) - 1, np.int32)
-    for v in range(levels_of_chains(child_ptr, child, level, 1), len(level)):
-        above = 0
-        for e in range(child_ptr[v], child_ptr[v + 1]):
-            if child[e] >= 0:
-                above = max(above, level[child[e]])
-        level[v] = above + 1
-    return level
-
-
-@compiled
 def graph_costs(graph_ptr: Array, levels: Array, level_cost: float) -> Array:
     """Return the cost of each graph: vertices + level_cost * levels.
 
     Args:
-        levels: [V], from 1: see `number_levels`.
+        levels: [V] of `find_levels`.
     """
     costs = np.zeros(len(graph_ptr) - 1, np.float64)
     for g in range(len(costs)):
         deepest = 0
         for v in range(graph_ptr[g], graph_ptr[g + 1]):
-            deepest = max(deepest, levels[v])
+            deepest = max(deepest, (levels[v] & LEVELS) + 1)
         costs[g] = graph_ptr[g + 1] - graph_ptr[g] + level_cost * deepest
     return costs
 

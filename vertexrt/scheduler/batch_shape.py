@@ -8,8 +8,9 @@ import numpy as np
 
 from vertexrt.graph import GraphBatch
 from vertexrt.graph.batch import fields_of, source_of, starts_of
+from vertexrt.graph.digest import Levels
 from vertexrt.native.compiled import compiled
-from vertexrt.scheduler.balance import number_levels
+from vertexrt.scheduler.compiled import LEVELS, find_levels
 
 Array = np.ndarray[Any, Any]
 
@@ -21,7 +22,7 @@ class BatchShape(NamedTuple):
 
     Attributes:
         graphs, vertices: of the batch; inner: vertices with children; edges: to children.
-        levels: of the deepest graph, by `number_levels`.
+        levels: of the deepest graph.
         comes_again: graphs have one size, so that other batches are like this one.
     """
 
@@ -34,33 +35,42 @@ class BatchShape(NamedTuple):
 
 
 def shape_of(batch: GraphBatch) -> BatchShape:
-    """Return the shape of a batch; levels are found once for all that are taken of one."""
-    # What is known of graphs that others are taken from: whether they have one size, and levels.
-    whole, graphs = source_of(batch)
-    form = whole.form
-    if form.level is None:
-        form.same_sizes = not any(np.diff(each, 2).any() for each in starts_of(whole))
-        form.level = number_levels(*fields_of(whole)[1:3])
-    again = form.same_sizes and (whole is not batch or batch.num_graphs > 1)
-    return measure(form.level, starts_of(whole)[0], graphs, fields_of(batch).child, again)
+    """Return the shape of a batch; a microsecond, and one more for each thousand vertices."""
+    found, _, graph_ptr, graphs = levels_of(batch)
+    whole, _ = source_of(batch)
+    again = whole.form.same_sizes and (whole is not batch or batch.num_graphs > 1)
+    return measure(found, graph_ptr, graphs, fields_of(batch).child, again)
+
+
+def levels_of(batch: GraphBatch) -> Levels:
+    """Return what is found once for all batches that are taken from one."""
+    form = batch.form
+    if form.levels is None:
+        whole, graphs = source_of(batch)
+        if whole is batch:
+            form.same_sizes = not any(np.diff(each, 2).any() for each in starts_of(batch))
+            found, _, forest = find_levels(*fields_of(batch)[1:3])
+            form.levels = found, forest, starts_of(batch)[0], graphs
+        else:
+            form.levels = (*levels_of(whole)[:3], graphs)
+    return form.levels
 
 
 @compiled
 def measure(
-    level: Array, graph_ptr: Array, graphs: Array, child: Array, comes_again: bool
+    found: Array, graph_ptr: Array, graphs: Array, child: Array, comes_again: bool
 ) -> BatchShape:
     """Count, and round.
 
     Args:
-        level, graph_ptr: of what graphs are taken from; graphs: their numbers there.
-        child: of the batch.
+        found, graph_ptr, graphs: of `levels_of`; child: of the batch.
     """
     vertices, inner, edges, levels = 0, 0, 0, 0
     for g in graphs:
-        for each in level[graph_ptr[g] : graph_ptr[g + 1]]:
+        for each in found[graph_ptr[g] : graph_ptr[g + 1]]:
             vertices += 1
-            inner += each > 1
-            levels = max(levels, each)
+            inner += each > 0
+            levels = max(levels, (each & LEVELS) + 1)
     for each in child:
         edges += each >= 0
     count, vertices = _rounded(len(graphs)), _rounded(vertices)

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from vertexrt.graph.compiled import children_first, list_parents
+from vertexrt.native.compiled import compiled
 
 Array = np.ndarray[Any, Any]
 
 FRONTIER, DEPTH, AGENDA, SERIAL = range(4)  # see `schedule`
+SLOTS_AT, LEVELS, LAST_SLOT = 30, (1 << 30) - 1, 32  # of `find_levels`
 
 
 def order_tasks(
@@ -26,7 +28,7 @@ def order_tasks(
     Within a task their numbers rise: vertices of one graph stay together, as their children do.
 
     Args:
-        level: [V] of `find_levels`.
+        level: [V] of each vertex.
         policy: such as FRONTIER.
     Returns: order [V], task_lo [T + 1], task_kind [T].
     """
@@ -100,14 +102,35 @@ def _from_roots(child_ptr: Array, child: Array, level: Array) -> Array:
     return depth
 
 
-def find_levels(child_ptr: Array, child: Array) -> Array:
-    """Return [V] the longest distance of each vertex from a leaf, in whatever order they come.
+@compiled
+def find_levels(child_ptr: Array, child: Array) -> tuple[Array, bool, bool]:
+    """Find the longest distance of each vertex from a leaf, in whatever order they come.
 
     A level is a frontier: what is ready when all frontiers before it are evaluated.
+
+    Returns: int64 [V], level and, from bit SLOTS_AT on, which slots have a child, the last bit for
+        all later ones; whether children come before parents; whether no vertex has two parents.
     """
-    order, level = children_first(child_ptr, child)
-    assert len(order) == len(level), "a cycle got past the graph's validation"
-    return level
+    found = np.zeros(len(child_ptr) - 1, np.int64)
+    has_parent = np.zeros(len(found), np.bool_)
+    ordered, forest = True, True
+    for v in range(len(found)):
+        level, slots, first = 0, 0, child_ptr[v]
+        for e in range(first, child_ptr[v + 1]):
+            c = child[e]
+            if c >= 0:
+                level = max(level, (found[c] & LEVELS) + 1)
+                slots |= 1 << min(e - first, LAST_SLOT)
+                ordered &= c < v
+                forest &= not has_parent[c]
+                has_parent[c] = True
+        found[v] = level | slots << SLOTS_AT
+    if not ordered:
+        order, levels = children_first(child_ptr, child)
+        assert len(order) == len(found), "a cycle got past the graph's validation"
+        for v in range(len(found)):
+            found[v] = (found[v] & ~LEVELS) | levels[v]
+    return found, ordered, forest
 
 
 def _take_turns(

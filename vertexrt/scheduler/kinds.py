@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vertexrt.graph.compiled import children_first, levels_of_chains
+from vertexrt.graph.compiled import children_first
 from vertexrt.ir.passes.specialise import FUNCTION_AT
 from vertexrt.native.compiled import compiled
-from vertexrt.scheduler.compiled import find_levels
+from vertexrt.scheduler.compiled import LEVELS, SLOTS_AT, find_levels
 
 Array = np.ndarray[Any, Any]
 
@@ -51,7 +51,12 @@ class VertexFacts(NamedTuple):
 
 @compiled
 def read_vertices(
-    child_ptr: Array, child: Array, functions: Array, pulls: Array, facts: VertexFacts
+    child_ptr: Array,
+    child: Array,
+    functions: Array,
+    pulls: Array,
+    facts: VertexFacts,
+    levels: tuple[Any, ...],
 ) -> tuple[Any, ...]:
     """Find the kind and the level of each vertex.
 
@@ -63,6 +68,7 @@ def read_vertices(
         child_ptr, child: CSR of the children.
         functions: int32 [V], which function each vertex evaluates; empty, where there is one.
         pulls: int32 [pulls, V], or more columns, -1 where a vertex has none.
+        levels: of `levels_of`.
     Returns: what was found (else than FINE at once, and not more), at which vertex, and its bits;
         path kinds, lazy kinds and levels by vertex; whether no vertex has two parents; how many
         vertices have a loss.
@@ -70,7 +76,7 @@ def read_vertices(
     slots, layers, has_loss = facts.slots, facts.layers, facts.has_loss
     count = len(child_ptr) - 1
     path, lazy = np.empty(count, np.int32), np.empty(count, np.int32)
-    level, has = np.zeros(count, np.int32), np.zeros(count, np.int64)
+    level, has = np.empty(count, np.int32), np.zeros(count, np.int64)
     for k in facts.used:
         v = _read_pull(
             pulls[k, :count], functions, facts.bounds[k], slots + 1 + facts.numbers[k], has
@@ -78,7 +84,21 @@ def read_vertices(
         if v >= 0:
             return NOT_BOUNDED, v, has[v], path, lazy, level, True, 0
     limit = -1 if len(functions) else facts.limits[0]  # of several: `arrange` has looked
-    v, ordered, forest = _read_children(child_ptr, child, slots, limit, has, level)
+    (found, forest, graph_ptr, graphs), ordered = levels, True
+    if len(functions) > 0:  # of the children that these read
+        found, ordered, forest = find_levels(child_ptr, child)
+        whole = np.zeros(2, np.int32)
+        whole[1] = count
+        graph_ptr, graphs = whole, np.zeros(1, np.int64)
+    v, to = -1, 0
+    for g in graphs:
+        for each in found[graph_ptr[g] : graph_ptr[g + 1]]:
+            there = each >> SLOTS_AT
+            level[to] = each & LEVELS
+            has[to] |= (there & ((1 << slots) - 1)) | int(there > 0) << slots
+            if v < 0 and limit >= 0 and there >> slots > 0:
+                v = to
+            to += 1
     if len(facts.begins) > 0:
         for u in range(count):
             if child_ptr[u + 1] - child_ptr[u] <= facts.begins[functions[u]]:
@@ -87,8 +107,6 @@ def read_vertices(
         return TOO_MANY_CHILDREN, v, has[v], path, lazy, level, forest, 0
     if _highest(layers) > 0:
         level = _levels_of_layers(child_ptr, child, functions, layers, ordered)
-    elif not ordered:
-        level = find_levels(child_ptr, child)
     for u in range(len(functions)):
         has[u] |= int(functions[u]) << FUNCTION_AT
     # Kinds met so far, each where a hash of its bits says: most batches have a handful.
@@ -150,47 +168,6 @@ def _levels_of_layers(
     for v in range(count):
         level[v] += begin[layers[functions[v]]]
     return level
-
-
-def _read_children(
-    child_ptr: Array, child: Array, slots: int, limit: int, has: Array, level: Array
-) -> tuple[Any, bool, bool]:
-    """Set the bits of children, and find levels.
-
-    Args:
-        slots, limit: see `read_vertices`.
-        has: [V] gets the bits; level: [V], zeros, gets the levels, if the vertices are ordered.
-    Returns: a vertex with more children than slots, or -1; whether children come before their
-        parents; whether no vertex has two parents.
-    """
-    count = len(child_ptr) - 1
-    if slots > 0 and levels_of_chains(child_ptr, child, level, 0) == count:
-        for v in range(count):
-            has[v] |= 1 | 1 << slots if child[v] >= 0 else 0
-        return -1, True, True
-    has_parent = np.zeros(count, np.bool_)
-    forest, ordered, before, depth = True, True, -1, 0
-    for v in range(count):
-        begin, end = child_ptr[v], child_ptr[v + 1]
-        bits, above = 0, 0
-        for e in range(begin, end):
-            c = child[e]
-            if c < 0:
-                continue
-            if e - begin < slots:
-                bits |= 1 << (e - begin)
-            elif limit >= 0:
-                return v, ordered, forest
-            bits |= 1 << slots
-            forest &= not has_parent[c]
-            has_parent[c] = True
-            # Often it is the one before, whose level, just stored, would come late.
-            above = max(above, (depth if c == before else level[c]) + 1)
-            ordered &= c < v
-        has[v] |= bits
-        level[v] = above
-        before, depth = v, above
-    return -1, ordered, forest
 
 
 def _read_pull(values: Array, functions: Array, bounds: Array, bit: Any, has: Array) -> int:

@@ -50,8 +50,9 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
         UNKNOWN,
     )
     compile_ahead(
-        lay_out, INTS, INTS, INTS, INTS, PULLS, reals, 0, False, False, False, VERTICES, PROGRAMS
-    )
+        lay_out, INTS, INTS, INTS, INTS, PULLS, reals, 0, False, False, False, VERTICES, PROGRAMS,
+        (LONGS, False, INTS, LONGS),
+    )  # fmt: skip
     compile_ahead(hash_graphs, INTS, INTS, INTS, INTS, INTS, PULLS, PULLS, STARTS, FACTORS)
     compile_ahead(is_within, PULLS, LONGS, TABLE)
     batch = Arrays(INTS, INTS, TABLE, INTS, INTS, reals, PULLS, LONGS)
