@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -320,8 +321,9 @@ def ready_scripts(
     persistent: PersistentLaunch, run: Run, part: Part, ending: StepEnd | None
 ) -> ReadyRun:
     """Write the scripts of a minibatch, and upload both."""
-    _, paths, written = _scripts(persistent, run, part, ending)
-    return persistent.ready(run, part, (paths, written), ending)
+    slot = persistent.session.buffers.next()
+    _, paths, written = _scripts(persistent, run, part, ending, slot)
+    return persistent.ready(run, part, (paths, written), ending, slot)
 
 
 def launch_watched(
@@ -334,22 +336,24 @@ def launch_watched(
     """Launch a persistent kernel, which leaves time stamps, and wait for it."""
     persistent.watched = True
     try:
-        executable, paths, written = _scripts(persistent, run, part, ending)
-        ready = persistent.ready(run, part, (paths, written), ending)
+        slot = persistent.session.buffers.next()
+        executable, paths, written = _scripts(persistent, run, part, ending, slot)
+        ready = persistent.ready(run, part, (paths, written), ending, slot)
         ready.launch(part)
         persistent.session.memory.synchronize()  # for steps of groups, with their limit
         record_launch(timeline, executable, written, paths, persistent.seen())
     finally:
         persistent.watched = False
-    return ready.slot
+    return slot
 
 
 def _scripts(
-    persistent: PersistentLaunch, run: Run, part: Part, ending: StepEnd | None
+    persistent: PersistentLaunch, run: Run, part: Part, ending: StepEnd | None, slot: UploadSlot
 ) -> tuple[PersistentExecutable, Paths, WrittenScripts]:
     table, updates = run.layout.table[part.launches], ending is not None and not ending.apart
     clips = ending is not None and updates and ending.clip_norm > 0.0
-    found = write_launch(run, table, persistent, clips, updates)
+    room = partial(persistent.session.buffers.room, slot)
+    found = write_launch(run, table, persistent, clips, updates, room)
     if config().check:
         verify_launch(run, table, *found)
     return found

@@ -121,13 +121,20 @@ class UploadBuffers:
 
     def make_room(self, slot: UploadSlot, room: UploadRoom | None, size: int) -> None:
         """Give a slot, and the room in place of its memory, at least a size."""
-        if size > len(slot.pinned):
-            self.grow(slot, size)
+        self.room(slot, size)
         if room is not None:
             room.grow(size)
 
     def grow(self, slot: UploadSlot, size: int) -> None:
-        """Give a slot buffers of at least a size."""
+        """Give a slot buffers of at least a size; what was written to it stays."""
         self.memory.synchronize()
         slot.memory = self.memory.take(size * 3 // 2, "the indices of a batch")
-        slot.pinned = self.device.pinned(size * 3 // 2)
+        pinned = self.device.pinned(size * 3 // 2)
+        pinned[: len(slot.pinned)] = slot.pinned
+        slot.pinned = pinned
+
+    def room(self, slot: UploadSlot, size: int) -> Array:
+        """Return the bytes of a slot, at least so many."""
+        if size > len(slot.pinned):
+            self.grow(slot, size)
+        return slot.pinned
