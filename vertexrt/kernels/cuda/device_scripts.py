@@ -81,24 +81,6 @@ class Chosen(NamedTuple):
     has_cells: bool
 
 
-def _paths_of(
-    scheduled: LaidOut, known: OfKernel, chosen: Chosen, room: Array
-) -> tuple[int, Array, bool]:
-    """Return what `write_cells` does."""
-    indices, extents = scheduled.indices, scheduled.extents
-    groups = Groups(part_of(indices, extents, ORDER), scheduled.graph_ptr, chosen.groups)
-    batch = CellBatch(
-        scheduled.table,
-        part_of(indices, extents, EDGE_PTR),
-        part_of(indices, extents, CHILD_ROW),
-        part_of(indices, extents, PARENT_PTR),
-        part_of(indices, extents, EDGE_ROW),
-        part_of(indices, extents, PARENT_EDGE),
-        part_of(indices, extents, ABOVE_EDGE),
-    )
-    return write_cells(CellFacts(*known.cells), batch, groups, room)
-
-
 @compiled
 def write_all(
     of_batch: tuple[Any, ...],
@@ -118,16 +100,26 @@ def write_all(
     scheduled, known, chosen = LaidOut(*of_batch), OfKernel(*of_kernel), Chosen(*of_run)
     table, indices, extents = scheduled.table, scheduled.indices, scheduled.extents
     found = 0, np.zeros((0, 0, 2), np.int32), True
+    batch = CellBatch(
+        table,
+        part_of(indices, extents, EDGE_PTR),
+        part_of(indices, extents, CHILD_ROW),
+        part_of(indices, extents, PARENT_PTR),
+        part_of(indices, extents, EDGE_ROW),
+        part_of(indices, extents, PARENT_EDGE),
+        part_of(indices, extents, ABOVE_EDGE),
+    )
     if not chosen.has_cells:
-        found = _paths_of(scheduled, known, chosen, room)
+        groups = Groups(part_of(indices, extents, ORDER), scheduled.graph_ptr, chosen.groups)
+        found = write_cells(CellFacts(*known.cells), batch, groups, room)
     lookup_ptr, lookup_at, word, ptr, row = sort_lookups(
         table, (known.lookups_ptr, known.lookups), scheduled.pulls,
         (indices, extents), scheduled.rows, scheduled.seen, False,
     )  # fmt: skip
     launched = Launched(
-        table, lookup_ptr, lookup_at, scheduled.rows, part_of(indices, extents, EDGE_PTR),
-        part_of(indices, extents, EVERY_PTR), part_of(indices, extents, CHILD_ROW),
-        known.gradients, chosen.clips, chosen.updates, chosen.wide,
+        table, lookup_ptr, lookup_at, scheduled.rows, batch.edge_ptr,
+        part_of(indices, extents, EVERY_PTR), batch.child_row, known.gradients,
+        chosen.clips, chosen.updates, chosen.wide,
     )  # fmt: skip
     made = write_common(launched, known.facts)
     sorted_by = lookup_ptr, lookup_at, (word, ptr, row)

@@ -319,11 +319,16 @@ def ready_table(
 
 def ready_scripts(
     persistent: PersistentLaunch, run: Run, part: Part, ending: StepEnd | None
-) -> ReadyRun:
+) -> tuple[ReadyRun, tuple[PersistentExecutable, Paths, WrittenScripts]]:
     """Write the scripts of a minibatch, and upload both."""
-    slot = persistent.session.buffers.next()
-    _, paths, written = _scripts(persistent, run, part, ending, slot)
-    return persistent.ready(run, part, (paths, written), ending, slot)
+    table, updates = run.layout.table[part.launches], ending is not None and not ending.apart
+    clips = ending is not None and updates and ending.clip_norm > 0.0
+    buffers = persistent.session.buffers
+    slot = buffers.next()
+    found = write_launch(run, table, persistent, clips, updates, partial(buffers.room, slot))
+    if config().check:
+        verify_launch(run, table, *found)
+    return persistent.ready(run, part, found[1:], ending, slot), found
 
 
 def launch_watched(
@@ -336,24 +341,10 @@ def launch_watched(
     """Launch a persistent kernel, which leaves time stamps, and wait for it."""
     persistent.watched = True
     try:
-        slot = persistent.session.buffers.next()
-        executable, paths, written = _scripts(persistent, run, part, ending, slot)
-        ready = persistent.ready(run, part, (paths, written), ending, slot)
+        ready, (executable, paths, written) = ready_scripts(persistent, run, part, ending)
         ready.launch(part)
         persistent.session.memory.synchronize()  # for steps of groups, with their limit
         record_launch(timeline, executable, written, paths, persistent.seen())
     finally:
         persistent.watched = False
-    return slot
-
-
-def _scripts(
-    persistent: PersistentLaunch, run: Run, part: Part, ending: StepEnd | None, slot: UploadSlot
-) -> tuple[PersistentExecutable, Paths, WrittenScripts]:
-    table, updates = run.layout.table[part.launches], ending is not None and not ending.apart
-    clips = ending is not None and updates and ending.clip_norm > 0.0
-    room = partial(persistent.session.buffers.room, slot)
-    found = write_launch(run, table, persistent, clips, updates, room)
-    if config().check:
-        verify_launch(run, table, *found)
-    return found
+    return ready.slot
