@@ -314,15 +314,15 @@ def _find_starts(work: _Work, order: Array, side: int) -> bool:
     for r in range(rows):
         if program[r] == NONE:
             continue
-        mask, bit, count = facts.chip_of[program[r]], 1, 0
+        mask, count = facts.chip_of[program[r]], 0
         for e in range(edge_ptr[r], edge_ptr[r + 1]):
             child = batch.child_row[e]
-            own = child if child >= 0 and (mask < 0 or mask & bit > 0) else rows
+            own = child if child >= 0 and mask & 1 > 0 else rows
             plan.on_chip[e] = own
             made = int(program[own] >= 0)
             uses[own] += made
             count += made
-            bit *= 2
+            mask >>= 1  # all bits stay
         waits[r] = count
         bottoms += int(count == 0)
     for r in range(rows):
@@ -768,7 +768,7 @@ def _write_back(work: _Work, side: int, group: int, turned: bool) -> None:
             _word(out, at + 2 + k, r, m, edge, n | lengths)
             for e in range(edge, until):
                 made = int(plan.program[plan.on_chip[e]] >= 0)
-                given = made * int(free > 0)
+                given = min(made, free)
                 lost += made - given
                 free -= given
                 found = given * chip.free[free]

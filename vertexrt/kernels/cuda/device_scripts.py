@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from vertexrt.kernels.cuda.persistent import PersistentExecutable
 
 Array = np.ndarray[Any, Any]
+
+new_room = partial(np.empty, dtype=np.uint8)
 
 
 class LaidOut(NamedTuple):
@@ -126,18 +129,13 @@ def write_all(
     return found, made + sorted_by + (chosen.clips, chosen.updates)
 
 
-def empty_room(size: int) -> Array:
-    """Return room for scripts that do not go up."""
-    return np.empty(size, np.uint8)
-
-
 def write_launch(
     run: Run,
     table: Array,
     persistent_launch: PersistentLaunch,
     clips: bool,
     updates: bool,
-    take_room: Callable[[int], Array] = empty_room,
+    take_room: Callable[[int], Array] = new_room,
 ) -> tuple[PersistentExecutable, Paths, WrittenScripts]:
     """Write the scripts of the one launch that stands for launches of a minibatch's table.
 
@@ -147,7 +145,8 @@ def write_launch(
     Args:
         table: the launches.
         clips, updates: whether they end with a norm, and with an update.
-        take_room: given a number of bytes, returns at least so many, where scripts of cells lie.
+        take_room: given a number of bytes, returns at least so many, where scripts of cells lie; by
+            default anew, where they do not go up.
     """
     executable = cast("PersistentExecutable", run.ready.processors)
     graphs, layout, count, fits = run.share.batch.num_graphs, run.layout, 0, False

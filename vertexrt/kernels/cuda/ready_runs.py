@@ -196,8 +196,7 @@ def _upload(session: Session, new: Sequence[tuple[int, Array]]) -> UploadSlot:
     """Copy arrays to addresses of the device; return what from."""
     slot, at, need = session.buffers.next(), 0, sum([array.nbytes for _, array in new])
     slot.open = True
-    if len(slot.pinned) < need:
-        session.buffers.grow(slot, need)
+    session.buffers.room(slot, need)
     for to, array in new:
         given = array.reshape(-1).view(np.uint8)
         for first in range(0, len(given), PIECE):  # which goes up while the next is copied

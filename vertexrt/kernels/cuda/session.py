@@ -289,7 +289,9 @@ class Session:
 
         end, common, at, words, addresses = packed(into.there)
         if end < 0 or first + end > into.memory.size:
-            self.buffers.make_room(slot, room, first + abs(end))
+            self.buffers.room(slot, first + abs(end))
+            if room is not None:
+                room.grow(abs(end))
             end, common, at, words, addresses = packed(0)
         address, at, end = into.memory.address, first + at, first + end
         for word, array in reals:
