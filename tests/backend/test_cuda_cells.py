@@ -306,6 +306,15 @@ def test_stages_that_send_nothing_agree(name: str, shape: list[list[int]], shuff
     assert max(len(each.writer.cells) for each in executables(here)) == BOTH
 
 
+def test_zeros_that_are_left_forward_take_no_places() -> None:
+    """A side has places for states or for edges, not for both in the same memory."""
+    here = net("last", 2, "float64", passes=Passes(lazy=False))
+    agree("last", here, with_pulls([RIGHT]), "float64")
+    places = [x for each in executables(here) for _, x in each.writer.cells.values()]
+    assert places
+    assert all(0 in x for x in places)
+
+
 def test_rows_for_which_there_is_no_place_are_taken_from_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

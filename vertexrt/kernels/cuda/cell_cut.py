@@ -26,7 +26,7 @@ from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group, Product
 from vertexrt.ir.passes.segment import Segment, SegmentedTask, Split
 from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key, is_free
-from vertexrt.ir.program import ABOVE, OWN, PARENTS, Domain, Node, Stage
+from vertexrt.ir.program import ABOVE, OWN, PARENTS, Domain, Node, Program, Stage
 from vertexrt.kernels.cuda.cell import (
     ABOVE_IT,
     EACH,
@@ -149,9 +149,16 @@ class _Side:
                 found = self.sent if k in full else self.kept
                 if node["field"] not in found:
                     found.append(node["field"])
-            leaves = node.op in SCATTERS and is_within_layer(program, node)
+            leaves = node.op in SCATTERS and self.leaves_on_chip(program, node)
             if leaves and (node["field"], node["every"]) not in self.left:
                 self.left.append((node["field"], node["every"]))
+
+    def leaves_on_chip(self, program: Program, node: Node) -> bool:
+        """Tell whether a gradient of children has edge places, which backward sides have alone.
+
+        Zeros, of a child that a row does not read, may be made forward: these go to memory alone.
+        """
+        return self.back and is_within_layer(program, node)
 
     def cut(self) -> CellSide:
         """Return the side."""
@@ -528,7 +535,7 @@ class _Cut:
                 raise NoCell("gradients of children that are no vectors")
             x = self._edge_at(s, node.inputs[0], 0)
             field_of = node["field"], True
-            on_chip = is_within_layer(self.program, node)
+            on_chip = self.side.leaves_on_chip(self.program, node)
             number = self.side.left.index(field_of) if on_chip else -1
             self.each.append(
                 Give("leave", x, number, self.units, slot=EACH, edge=tensors[edge_key(*field_of)])
@@ -659,7 +666,7 @@ class _Cut:
             raise NoCell("gradients of children that are no vectors")
         x = self._at(s, node.inputs[0], 0)
         tensor = self.side.binding.tensors[edge_key(node["field"], False)]
-        on_chip = is_within_layer(self.program, node)
+        on_chip = self.side.leaves_on_chip(self.program, node)
         number = self.side.left.index((node["field"], False)) if on_chip else -1
         if on_chip:
             self.on_chip.add(node["slot"])
