@@ -237,6 +237,10 @@ class _Cut:
                 mine = [n for n, name in enumerate(names) if _function_of(name) in functions]
                 if any((what, n) not in given for n in mine):
                     raise NoCell("states that are not made on the path")
+        reading = [s for s, stage in enumerate(stages) if _reads_states(stage)]
+        if any(stage.to_states for stage in stages[: max(reading, default=0)]):
+            # Whoever has met over them may send the next row to the place of a child.
+            raise NoCell("states that are sent before those of children have been read")
         slots = 0 if self.lists else self.program.arity or 0
         if slots > MOST_SLOTS:
             raise NoCell(f"{slots} children")
@@ -869,6 +873,13 @@ def _leaves(vectors: Iterable[Vector]) -> Iterator[Vector]:
             yield from _leaves(x.operands)
         else:
             yield x
+
+
+def _reads_states(stage: CellStage) -> bool:
+    """Tell whether a stage reads vectors in full that children have sent."""
+    read = [x for fold in stage.folds for x in fold.vectors]
+    read += [x for product in stage.products for of in product.operands for x in of]
+    return any(isinstance(x, OfChild | OverChildren) for x in _leaves(read))
 
 
 def _function_of(field: str) -> str:
