@@ -306,6 +306,23 @@ def test_stages_that_send_nothing_agree(name: str, shape: list[list[int]], shuff
     assert max(len(each.writer.cells) for each in executables(here)) == BOTH
 
 
+def test_zeros_that_are_left_forward_take_no_places() -> None:
+    """A side has places for states or for edges, not for both in the same memory."""
+    here = net("last", 2, "float64", passes=Passes(lazy=False))
+    agree("last", here, with_pulls([RIGHT]), "float64")
+    places = [x for each in executables(here) for _, x in each.writer.cells.values()]
+    assert places
+    assert all(0 in x for x in places)
+
+
+def test_states_that_are_sent_before_those_of_children_are_read_are_no_cell() -> None:
+    """The loss is made of the whole state, from what the child has sent, after this one is."""
+    here = net("sided", 2, "float64", passes=Passes(lazy=False))
+    agree("sided", here, with_pulls([RIGHT]), "float64")
+    found = [why for each in executables(here) for why in each.writer.in_turn.values()]
+    assert any("sent before" in why for why in found)
+
+
 def test_rows_for_which_there_is_no_place_are_taken_from_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

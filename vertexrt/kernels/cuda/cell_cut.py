@@ -26,7 +26,7 @@ from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import Group, Product
 from vertexrt.ir.passes.segment import Segment, SegmentedTask, Split
 from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key, is_free
-from vertexrt.ir.program import ABOVE, OWN, PARENTS, Domain, Node, Stage
+from vertexrt.ir.program import ABOVE, OWN, PARENTS, Domain, Node, Program, Stage
 from vertexrt.kernels.cuda.cell import (
     ABOVE_IT,
     EACH,
@@ -149,9 +149,16 @@ class _Side:
                 found = self.sent if k in full else self.kept
                 if node["field"] not in found:
                     found.append(node["field"])
-            leaves = node.op in SCATTERS and is_within_layer(program, node)
+            leaves = node.op in SCATTERS and self.leaves_on_chip(program, node)
             if leaves and (node["field"], node["every"]) not in self.left:
                 self.left.append((node["field"], node["every"]))
+
+    def leaves_on_chip(self, program: Program, node: Node) -> bool:
+        """Tell whether a gradient of children has edge places, which backward sides have alone.
+
+        Zeros, of a child that a row does not read, may be made forward: these go to memory alone.
+        """
+        return self.back and is_within_layer(program, node)
 
     def cut(self) -> CellSide:
         """Return the side."""
@@ -230,6 +237,10 @@ class _Cut:
                 mine = [n for n, name in enumerate(names) if _function_of(name) in functions]
                 if any((what, n) not in given for n in mine):
                     raise NoCell("states that are not made on the path")
+        reading = [s for s, stage in enumerate(stages) if _reads_states(stage)]
+        if any(stage.to_states for stage in stages[: max(reading, default=0)]):
+            # Whoever has met over them may send the next row to the place of a child.
+            raise NoCell("states that are sent before those of children have been read")
         slots = 0 if self.lists else self.program.arity or 0
         if slots > MOST_SLOTS:
             raise NoCell(f"{slots} children")
@@ -528,7 +539,7 @@ class _Cut:
                 raise NoCell("gradients of children that are no vectors")
             x = self._edge_at(s, node.inputs[0], 0)
             field_of = node["field"], True
-            on_chip = is_within_layer(self.program, node)
+            on_chip = self.side.leaves_on_chip(self.program, node)
             number = self.side.left.index(field_of) if on_chip else -1
             self.each.append(
                 Give("leave", x, number, self.units, slot=EACH, edge=tensors[edge_key(*field_of)])
@@ -659,7 +670,7 @@ class _Cut:
             raise NoCell("gradients of children that are no vectors")
         x = self._at(s, node.inputs[0], 0)
         tensor = self.side.binding.tensors[edge_key(node["field"], False)]
-        on_chip = is_within_layer(self.program, node)
+        on_chip = self.side.leaves_on_chip(self.program, node)
         number = self.side.left.index((node["field"], False)) if on_chip else -1
         if on_chip:
             self.on_chip.add(node["slot"])
@@ -862,6 +873,13 @@ def _leaves(vectors: Iterable[Vector]) -> Iterator[Vector]:
             yield from _leaves(x.operands)
         else:
             yield x
+
+
+def _reads_states(stage: CellStage) -> bool:
+    """Tell whether a stage reads vectors in full that children have sent."""
+    read = [x for fold in stage.folds for x in fold.vectors]
+    read += [x for product in stage.products for of in product.operands for x in of]
+    return any(isinstance(x, OfChild | OverChildren) for x in _leaves(read))
 
 
 def _function_of(field: str) -> str:

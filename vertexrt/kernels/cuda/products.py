@@ -207,6 +207,7 @@ def tiled_product(
     partial: Temporary,
     block: int,
     vector: int,
+    processors: int = LIMITS.blocks,
 ) -> TiledProduct:
     """Choose the kernel of a product of many rows, or of a gradient.
 
@@ -215,6 +216,8 @@ def tiled_product(
         partial: where splits of the depth leave their sums, if there are several.
         block: threads.
         vector: elements that may be loaded at once.
+        processors: that share the blocks of a gradient: no more splits, since a second turn takes
+            longer than the rows of a split do.
     """
     given = rows or all_rows(p)
     if isinstance(p, MatrixProduct) and is_short(p):
@@ -223,7 +226,7 @@ def tiled_product(
     if isinstance(p, Outer):
         start = p.d.place.start
         across = -(-p.m // LIMITS.large_rows) * -(-p.n // LIMITS.large_columns)
-        most = min(LIMITS.splits, LIMITS.blocks // across, LIMITS.partial // (across * tile))
+        most = min(LIMITS.splits, processors // across, LIMITS.partial // (across * tile))
         splits = max(1, most)
     else:
         start, across = p.y.place.start, -(-p.wide // LIMITS.large_columns)

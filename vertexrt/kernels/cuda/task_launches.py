@@ -220,7 +220,8 @@ class _LaunchLowering:
             self.steps.append(self._tiled(p) if self.block else LibraryProduct(p))
 
     def _tiled(self, p: MatrixProduct | Outer, rows: RowRange | None = None) -> TiledProduct:
-        step = tiled_product(p, rows, self.memories.end, self.block, self.vector)
+        given = self.memories.end, self.block, self.vector, self.processors
+        step = tiled_product(p, rows, *given)
         self.memories.reach(step.end)
         return step
 
