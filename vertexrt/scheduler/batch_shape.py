@@ -67,15 +67,13 @@ def count_graphs(found: Array, graph_ptr: Array, edge_ptr: Array, child: Array) 
         found: of `levels_of`; graph_ptr, edge_ptr: of `starts_of`.
     """
     counts = np.zeros((len(graph_ptr) - 1, 4), np.int32)
-    for g in range(len(counts)):
-        inner, edges, levels = 0, 0, 0
+    for g, own in enumerate(counts):
         for each in found[graph_ptr[g] : graph_ptr[g + 1]]:
-            inner += each > 0
-            levels = max(levels, (each & LEVELS) + 1)
+            own[0] += 1
+            own[1] += int(each > 0)
+            own[3] = max(own[3], (each & LEVELS) + 1)
         for each in child[edge_ptr[g] : edge_ptr[g + 1]]:
-            edges += each >= 0
-        counts[g, 0], counts[g, 1] = graph_ptr[g + 1] - graph_ptr[g], inner
-        counts[g, 2], counts[g, 3] = edges, levels
+            own[2] += int(each >= 0)
     return counts
 
 
