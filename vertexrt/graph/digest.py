@@ -70,6 +70,7 @@ class BatchForm:
         graphs: of its graphs, structure, numbers: digests; None, until they are asked for.
         levels: of `levels_of`; None, as above. same_sizes: all graphs have as many vertices, and as
             many slots; known with it, of a batch that others are taken from.
+        counts: of `count_graphs`; None, as above.
         comes_again: a batch with graphs of its own, or these of another one, was prepared before.
     """
 
@@ -79,6 +80,7 @@ class BatchForm:
     numbers: bytes | None = None
     same_sizes = False
     levels: Levels | None = None
+    counts: IntArray | None = None
     comes_again = False
 
 

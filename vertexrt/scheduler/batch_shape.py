@@ -35,11 +35,14 @@ class BatchShape(NamedTuple):
 
 
 def shape_of(batch: GraphBatch) -> BatchShape:
-    """Return the shape of a batch; a microsecond, and one more for each thousand vertices."""
-    found, _, graph_ptr, graphs = levels_of(batch)
-    whole, _ = source_of(batch)
-    again = whole.form.same_sizes and (whole is not batch or batch.num_graphs > 1)
-    return measure(found, graph_ptr, graphs, fields_of(batch).child, again)
+    """Return the shape of a batch; graphs are counted once for all batches taken from one."""
+    whole, graphs = source_of(batch)
+    form = whole.form
+    if form.counts is None:
+        found, *_ = levels_of(whole)
+        form.counts = count_graphs(found, *starts_of(whole), fields_of(whole).child)
+    again = form.same_sizes and (whole is not batch or batch.num_graphs > 1)
+    return measure(form.counts, graphs, again)
 
 
 def levels_of(batch: GraphBatch) -> Levels:
@@ -57,22 +60,32 @@ def levels_of(batch: GraphBatch) -> Levels:
 
 
 @compiled
-def measure(
-    found: Array, graph_ptr: Array, graphs: Array, child: Array, comes_again: bool
-) -> BatchShape:
-    """Count, and round.
+def count_graphs(found: Array, graph_ptr: Array, edge_ptr: Array, child: Array) -> Array:
+    """Return of each graph the vertices, those with children, the edges, and the levels: [K, 4].
 
     Args:
-        found, graph_ptr, graphs: of `levels_of`; child: of the batch.
+        found: of `levels_of`; graph_ptr, edge_ptr: of `starts_of`.
     """
+    counts = np.zeros((len(graph_ptr) - 1, 4), np.int32)
+    for g, own in enumerate(counts):
+        for each in found[graph_ptr[g] : graph_ptr[g + 1]]:
+            own[0] += 1
+            own[1] += int(each > 0)
+            own[3] = max(own[3], (each & LEVELS) + 1)
+        for each in child[edge_ptr[g] : edge_ptr[g + 1]]:
+            own[2] += int(each >= 0)
+    return counts
+
+
+@compiled
+def measure(counts: Array, graphs: Array, comes_again: bool) -> BatchShape:
+    """Add up what `count_graphs` has found of the graphs of a batch, and round."""
     vertices, inner, edges, levels = 0, 0, 0, 0
     for g in graphs:
-        for each in found[graph_ptr[g] : graph_ptr[g + 1]]:
-            vertices += 1
-            inner += each > 0
-            levels = max(levels, (each & LEVELS) + 1)
-    for each in child:
-        edges += each >= 0
+        vertices += counts[g, 0]
+        inner += counts[g, 1]
+        edges += counts[g, 2]
+        levels = max(levels, counts[g, 3])
     count, vertices = _rounded(len(graphs)), _rounded(vertices)
     inner, edges, levels = _rounded(inner), _rounded(edges), _rounded(levels)
     return count, vertices, inner, edges, levels, comes_again  # type: ignore[return-value]

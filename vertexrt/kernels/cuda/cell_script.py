@@ -26,6 +26,7 @@ from vertexrt.script.groups import Groups, bounds_of
 Array = np.ndarray[Any, Any]
 
 END, LEVEL, TAKE, LEAVE, MEET, NEXT = range(6)  # `CellOp` of cell.cuh
+WORD = 16  # bytes
 PIECE, AHEAD = 1024, 3
 EDGES_A_ROW = 4  # of a level whose rows have lists of children
 ALL = 1 << 62
@@ -37,7 +38,7 @@ IS_CELL, BACK, STATE_PLACES, EDGE_PLACES, ROWS, LAYER, READS_ABOVE = range(7)
 USE, PLACE = 1 << 16, (1 << 16) - 1  # parts of `_Chip.held`
 MANY = 1 << 30  # more uses than a level has edges
 PROGRAM, FIRST, COUNT, CHILDREN, PARENTS = range(5)  # columns of levels
-AT, BEGIN, PIECE_AT, LINK, LENGTH = range(5)  # of `_Out.state`
+AT, BEGIN, PIECE_AT, LINK, LENGTH, FULL = range(6)  # of `_Out.state`
 FREE, PENDING, LOST = range(3)  # of `_Chip.counts`
 
 
@@ -132,8 +133,9 @@ class _Out(NamedTuple):
 
     Attributes:
         words: int32 [*, 4]; flat: the same, int32 [*].
-        state: [5] AT: words so far; BEGIN, PIECE_AT: where the script and its piece begin; LINK:
-            the word that says how long the piece is, NONE for the first; LENGTH: of the first.
+        state: [6] AT: words so far; BEGIN, PIECE_AT: where the script and its piece begin; LINK:
+            the word that says how long the piece is, NONE for the first; LENGTH: of the first;
+            FULL: above 0 when there was no room, so that words are written over others.
     """
 
     words: Array
@@ -152,23 +154,26 @@ class _Work(NamedTuple):
 
 
 @compiled
-def write_cells(facts: CellFacts, batch: CellBatch, groups: Groups) -> tuple[Array, Array, bool]:
+def write_cells(
+    facts: CellFacts, batch: CellBatch, groups: Groups, room: Array
+) -> tuple[int, Array, bool]:
     """Write the scripts of all groups on all sides that run cells.
 
-    Returns: int32 [*, 4] words; int32 [sides, groups, 2] where each script begins, and how many
+    Args:
+        room: bytes, at whose beginning they are written.
+    Returns: how many words there are, or as a negative number for how many there should be room,
+        where there is too little; int32 [sides, groups, 2] where each script begins, and how many
         words its first piece has; whether the batch fits cells: else nothing is written.
     """
     sides, number = len(facts.sides), groups.number
     sections = np.zeros((sides, number, 2), np.int32)
-    words, places, most, slots, fits = 8 + 4 * sides * number, 1, 1, EDGES_A_ROW, True
+    words, places, most, slots, fits = len(room) // WORD, 1, 1, EDGES_A_ROW, True
     for t in range(len(batch.table)):
         if facts.side_of[batch.table[t, 0]] >= 0:
-            more, fit = _measure(facts, batch, t)
-            words += more
-            fits = fits and fit
+            fits = fits and _fits(facts, batch, t)
             slots = max(slots, facts.slots_of[batch.table[t, 0]])
-    if not fits:
-        return np.zeros((1, 4), np.int32), sections, False
+    if not fits or words < PIECE:
+        return -PIECE * int(fits), sections, fits
     for s in range(sides):
         places = max(places, facts.sides[s, STATE_PLACES], facts.sides[s, EDGE_PLACES])
         most = max(most, facts.sides[s, ROWS])
@@ -194,8 +199,8 @@ def write_cells(facts: CellFacts, batch: CellBatch, groups: Groups) -> tuple[Arr
         np.zeros(3, np.int64),
         np.empty(max((AHEAD + 1) * most * slots, MOST_PAIRS + MOST_PARENTS) + 1, np.int32),
     )
-    made = np.empty((words, 4), np.int32)
-    out = _Out(made, made.reshape(-1), np.zeros(5, np.int64))
+    flat = room[: WORD * words].view(np.int32)
+    out = _Out(flat.reshape(words, 4), flat, np.zeros(6, np.int64))
     work = _Work(facts, batch, plan, chip, out)
     bounds = bounds_of(groups.graph_ptr, number)
     done = np.zeros(sides, np.bool_)
@@ -214,9 +219,8 @@ def write_cells(facts: CellFacts, batch: CellBatch, groups: Groups) -> tuple[Arr
                 for r in range(rows):
                     chip.held[r] = plan.uses[r] * USE
             for g in range(number):
-                out.state[BEGIN] = out.state[AT]
-                out.state[PIECE_AT] = out.state[AT]
-                out.state[LINK] = NONE
+                _begin_piece(out, out.state[AT])
+                out.state[BEGIN], out.state[LINK] = out.state[AT], NONE
                 if facts.sides[other, BACK] > 0:
                     _write_back(work, other, g, not down)
                 else:
@@ -227,11 +231,13 @@ def write_cells(facts: CellFacts, batch: CellBatch, groups: Groups) -> tuple[Arr
                 _end_piece(out, at + 1)
                 sections[other, g, 0] = out.state[BEGIN]
                 sections[other, g, 1] = out.state[LENGTH]
-    return made[: out.state[AT]], sections, True
+    if out.state[FULL] > 0:
+        return -2 * words, sections, True
+    return out.state[AT], sections, True
 
 
-def _measure(facts: CellFacts, batch: CellBatch, launch: int) -> tuple[int, bool]:
-    """Return how many words the rows of a launch take at most, and whether these fit words."""
+def _fits(facts: CellFacts, batch: CellBatch, launch: int) -> bool:
+    """Tell whether the rows of a launch fit words."""
     p, rows, row = batch.table[launch, 0], batch.table[launch, 1], batch.table[launch, 2]
     edge_ptr, parent_ptr, slots = batch.edge_ptr, batch.parent_ptr, facts.slots_of[p]
     side, most_edges, most_parents = facts.side_of[p], 0, 0
@@ -246,9 +252,7 @@ def _measure(facts: CellFacts, batch: CellBatch, launch: int) -> tuple[int, bool
             others = parent_ptr[r + 1] - parent_ptr[r] - own
             fits = fits and own <= max(1, min(MOST_PARENTS, most_pairs))
             fits = fits and others * facts.sides[side, READS_ABOVE] <= 1
-    children = max(slots * rows, edge_ptr[row + rows] - edge_ptr[row])
-    words = 12 * rows + 2 * (children + parent_ptr[row + rows] - parent_ptr[row])
-    return int(words), bool(fits)
+    return bool(fits)
 
 
 def _limits(facts: CellFacts) -> tuple[int, int]:
@@ -310,15 +314,15 @@ def _find_starts(work: _Work, order: Array, side: int) -> bool:
     for r in range(rows):
         if program[r] == NONE:
             continue
-        mask, bit, count = facts.chip_of[program[r]], 1, 0
+        mask, count = facts.chip_of[program[r]], 0
         for e in range(edge_ptr[r], edge_ptr[r + 1]):
             child = batch.child_row[e]
-            own = child if child >= 0 and (mask < 0 or mask & bit > 0) else rows
+            own = child if child >= 0 and mask & 1 > 0 else rows
             plan.on_chip[e] = own
             made = int(program[own] >= 0)
             uses[own] += made
             count += made
-            bit *= 2
+            mask >>= 1  # all bits stay
         waits[r] = count
         bottoms += int(count == 0)
     for r in range(rows):
@@ -473,8 +477,16 @@ def _room_for(out: _Out, n: int) -> int:
         at = state[AT]
         _word(out, at, NEXT, at + 1 - state[BEGIN], 0, 0)
         _end_piece(out, at + 1)
-        state[AT], state[PIECE_AT], state[LINK] = at + 1, at + 1, at
+        state[LINK] = at
+        _begin_piece(out, at + 1)
     return int(state[AT])
+
+
+def _begin_piece(out: _Out, at: int) -> None:
+    """Begin a piece at a word, where there is room for a whole one."""
+    if at + PIECE > len(out.words):
+        at, out.state[FULL] = 0, 1
+    out.state[AT], out.state[PIECE_AT] = at, at
 
 
 def _end_piece(out: _Out, end: int) -> None:
@@ -756,7 +768,7 @@ def _write_back(work: _Work, side: int, group: int, turned: bool) -> None:
             _word(out, at + 2 + k, r, m, edge, n | lengths)
             for e in range(edge, until):
                 made = int(plan.program[plan.on_chip[e]] >= 0)
-                given = made * int(free > 0)
+                given = min(made, free)
                 lost += made - given
                 free -= given
                 found = given * chip.free[free]

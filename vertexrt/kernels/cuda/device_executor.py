@@ -369,7 +369,7 @@ class CudaExecutor:
         if found is not None:
             return found
         if run.ready.executable is None:
-            made = ready_scripts(self.persistent_launch, run, part, ending)
+            made, _ = ready_scripts(self.persistent_launch, run, part, ending)
         else:
             replays = self.model.passes.replay and run.kept is None
             made = ready_table(session, run, part, ending, self.branches, replays)

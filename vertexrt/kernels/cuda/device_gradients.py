@@ -105,8 +105,7 @@ class PackingRoom:
         """
         slot = self.buffers.next()
         starts = [0, *accumulate([-(-array.nbytes // ALIGN) * ALIGN for array in arrays])]
-        if len(slot.pinned) < starts[-1]:
-            self.buffers.grow(slot, starts[-1])
+        self.buffers.room(slot, starts[-1])
         if len(slot.results) < back:
             slot.results = self.session.device.pinned(back)
         for at, array in zip(starts, arrays, strict=False):

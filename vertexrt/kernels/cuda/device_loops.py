@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from vertexrt.engine.layouts import ProgramFacts, lay_out
 from vertexrt.graph.digest import FACTORS, STARTS, hash_graphs
-from vertexrt.kernels.cuda.device_scripts import UNKNOWN, Chosen, LaidOut, OfKernel, write_all
+from vertexrt.kernels.cuda.device_scripts import Chosen, LaidOut, OfKernel, write_all
 from vertexrt.kernels.cuda.pack import Arrays, Places, pack
 from vertexrt.kernels.cuda.script_rounds import Facts
 from vertexrt.native.compiled import compile_ahead
@@ -46,8 +46,8 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
         write_all,
         tuple(LaidOut(TABLE, PULLS, INTS, INTS, TABLE, INTS, INTS)),
         tuple(OfKernel(0, LONGS, LONGS, FACTS, CELLS)),
-        tuple(Chosen(1, False, False, 0)),
-        UNKNOWN,
+        tuple(Chosen(1, False, False, 0, False)),
+        BYTES,
     )
     compile_ahead(
         lay_out, INTS, INTS, INTS, INTS, PULLS, reals, 0, False, False, False, VERTICES, PROGRAMS,
@@ -57,7 +57,7 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     compile_ahead(is_within, PULLS, LONGS, TABLE)
     batch = Arrays(INTS, INTS, TABLE, INTS, INTS, reals, PULLS, LONGS)
     run = Places(0, 0, 0, 0, 0, 0, 1.0, 0, 0, 0)
-    lists = (INTS,) * 3, TABLE, (INTS,) * 6
+    lists = (INTS,) * 3, TABLE, (INTS,) * 3
     facts = FLAGS, LONGS, 0, (0, 0)
     compile_ahead(pack, BYTES, 0, facts, tuple(batch), tuple(run), lists)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
 from vertexrt.engine.batched import Run
-from vertexrt.kernels.cuda.cell_script import CellBatch, CellFacts, write_cells
+from vertexrt.kernels.cuda.cell_script import WORD, CellBatch, CellFacts, write_cells
 from vertexrt.kernels.cuda.gpu_script import write_common
 from vertexrt.kernels.cuda.lookups import sort_lookups
 from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from vertexrt.kernels.cuda.persistent import PersistentExecutable
 
 Array = np.ndarray[Any, Any]
+
+new_room = partial(np.empty, dtype=np.uint8)
 
 
 class LaidOut(NamedTuple):
@@ -70,47 +74,14 @@ class Chosen(NamedTuple):
     Attributes:
         groups: that the graphs are shared out among.
         clips, updates, wide: of `Launched`.
+        has_cells: what `write_cells` writes is known.
     """
 
     groups: int
     clips: bool
     updates: bool
     wide: int
-
-
-class GroupPaths(NamedTuple):
-    """The scripts of groups, which follow from a layout alone.
-
-    Attributes:
-        known: whether they are; else the rest is empty.
-        cells, cell_sections, fits: of `write_cells`.
-    """
-
-    known: bool
-    cells: Array
-    cell_sections: Array
-    fits: bool
-
-
-NO_CELLS = np.empty((0, 4), np.int32), np.empty((0, 0, 2), np.int32)
-UNKNOWN = tuple(GroupPaths(False, *NO_CELLS, True))
-
-
-def _paths_of(scheduled: LaidOut, known: OfKernel, chosen: Chosen) -> tuple[Any, ...]:
-    """Return the fields of `GroupPaths`."""
-    indices, extents = scheduled.indices, scheduled.extents
-    groups = Groups(part_of(indices, extents, ORDER), scheduled.graph_ptr, chosen.groups)
-    batch = CellBatch(
-        scheduled.table,
-        part_of(indices, extents, EDGE_PTR),
-        part_of(indices, extents, CHILD_ROW),
-        part_of(indices, extents, PARENT_PTR),
-        part_of(indices, extents, EDGE_ROW),
-        part_of(indices, extents, PARENT_EDGE),
-        part_of(indices, extents, ABOVE_EDGE),
-    )
-    words, sections, fits = write_cells(CellFacts(*known.cells), batch, groups)
-    return True, words, sections, fits
+    has_cells: bool
 
 
 @compiled
@@ -118,7 +89,7 @@ def write_all(
     of_batch: tuple[Any, ...],
     of_kernel: tuple[Any, ...],
     of_run: tuple[Any, ...],
-    of_groups: tuple[Any, ...],
+    room: Array,
 ) -> tuple[Any, ...]:
     """Write all scripts of a launch in one call: objects of Python between them would cost more.
 
@@ -126,22 +97,32 @@ def write_all(
 
     Args:
         of_batch: the fields of `LaidOut`; of_kernel: of `OfKernel`; of_run: of `Chosen`;
-            of_groups: of `GroupPaths`.
-    Returns: the fields of `GroupPaths`; those of `WrittenScripts`.
+            room: of `write_cells`.
+    Returns: what `write_cells` does; the fields of `WrittenScripts`.
     """
     scheduled, known, chosen = LaidOut(*of_batch), OfKernel(*of_kernel), Chosen(*of_run)
     table, indices, extents = scheduled.table, scheduled.indices, scheduled.extents
-    found = of_groups
-    if not GroupPaths(*of_groups).known:
-        found = _paths_of(scheduled, known, chosen)
+    found = 0, np.zeros((0, 0, 2), np.int32), True
+    batch = CellBatch(
+        table,
+        part_of(indices, extents, EDGE_PTR),
+        part_of(indices, extents, CHILD_ROW),
+        part_of(indices, extents, PARENT_PTR),
+        part_of(indices, extents, EDGE_ROW),
+        part_of(indices, extents, PARENT_EDGE),
+        part_of(indices, extents, ABOVE_EDGE),
+    )
+    if not chosen.has_cells:
+        groups = Groups(part_of(indices, extents, ORDER), scheduled.graph_ptr, chosen.groups)
+        found = write_cells(CellFacts(*known.cells), batch, groups, room)
     lookup_ptr, lookup_at, word, ptr, row = sort_lookups(
         table, (known.lookups_ptr, known.lookups), scheduled.pulls,
         (indices, extents), scheduled.rows, scheduled.seen, False,
     )  # fmt: skip
     launched = Launched(
-        table, lookup_ptr, lookup_at, scheduled.rows, part_of(indices, extents, EDGE_PTR),
-        part_of(indices, extents, EVERY_PTR), part_of(indices, extents, CHILD_ROW),
-        known.gradients, chosen.clips, chosen.updates, chosen.wide,
+        table, lookup_ptr, lookup_at, scheduled.rows, batch.edge_ptr,
+        part_of(indices, extents, EVERY_PTR), batch.child_row, known.gradients,
+        chosen.clips, chosen.updates, chosen.wide,
     )  # fmt: skip
     made = write_common(launched, known.facts)
     sorted_by = lookup_ptr, lookup_at, (word, ptr, row)
@@ -149,7 +130,12 @@ def write_all(
 
 
 def write_launch(
-    run: Run, table: Array, persistent_launch: PersistentLaunch, clips: bool, updates: bool
+    run: Run,
+    table: Array,
+    persistent_launch: PersistentLaunch,
+    clips: bool,
+    updates: bool,
+    take_room: Callable[[int], Array] = new_room,
 ) -> tuple[PersistentExecutable, Paths, WrittenScripts]:
     """Write the scripts of the one launch that stands for launches of a minibatch's table.
 
@@ -159,52 +145,44 @@ def write_launch(
     Args:
         table: the launches.
         clips, updates: whether they end with a norm, and with an update.
+        take_room: given a number of bytes, returns at least so many, where scripts of cells lie; by
+            default anew, where they do not go up.
     """
     executable = cast("PersistentExecutable", run.ready.processors)
-    paths, written = _write(run, table, persistent_launch, executable, clips, updates)
-    if not paths.fits:
-        executable = executable.without_cells
-        paths, written = _write(run, table, persistent_launch, executable, clips, updates)
-    return executable, paths, written
-
-
-def _write(
-    run: Run,
-    table: Array,
-    persistent_launch: PersistentLaunch,
-    executable: PersistentExecutable,
-    clips: bool,
-    updates: bool,
-) -> tuple[Paths, WrittenScripts]:
-    """Write the scripts of a launch of a kernel."""
-    graphs, layout = run.share.batch.num_graphs, run.layout
+    graphs, layout, count, fits = run.share.batch.num_graphs, run.layout, 0, False
     seen = persistent_launch.session.marks(run.variant.reader.largest)
-    groups = min(executable.groups, graphs)
-    key = executable, len(table), *table[:1, 0].tolist(), groups
-    found, written = write_all(
-        (
-            table,
-            run.inputs.index,
-            run.layout.rows,
-            run.layout.indices,
-            run.layout.extents,
-            layout.graph_ptr,
-            seen,
-        ),
-        (
-            executable.gradients,
-            executable.lookups_ptr,
-            executable.lookups,
-            executable.facts,
-            tuple(executable.cells),
-        ),
-        (groups, clips, updates, 0 if persistent_launch.watched else executable.wide),
-        layout.scripts.get(key, UNKNOWN),
-    )
-    if layout.came_again:
-        layout.scripts.setdefault(key, found)
-    of_groups = GroupPaths(*found)
-    paths = Paths(
-        executable, groups, of_groups.cells, of_groups.cell_sections, bool(of_groups.fits)
-    )
-    return paths, WrittenScripts(*written)
+    while not fits or count < 0:
+        room, groups = take_room(WORD * -count), min(executable.groups, graphs)
+        key = executable, len(table), *table[:1, 0].tolist(), groups
+        kept = layout.scripts.get(key)
+        wide = 0 if persistent_launch.watched else executable.wide
+        (count, sections, fits), written = write_all(
+            (
+                table,
+                run.inputs.index,
+                run.layout.rows,
+                run.layout.indices,
+                run.layout.extents,
+                layout.graph_ptr,
+                seen,
+            ),
+            (
+                executable.gradients,
+                executable.lookups_ptr,
+                executable.lookups,
+                executable.facts,
+                tuple(executable.cells),
+            ),
+            (groups, clips, updates, wide, kept is not None),
+            room,
+        )
+        if not fits:
+            executable = executable.without_cells
+    cells = room[: WORD * count].view(np.int32)
+    if kept is not None:
+        known, sections = kept
+        cells = take_room(known.nbytes)[: known.nbytes].view(np.int32)
+        cells[:] = known
+    elif layout.came_again:
+        layout.scripts[key] = cells.copy(), sections
+    return executable, Paths(executable, groups, cells, sections), WrittenScripts(*written)

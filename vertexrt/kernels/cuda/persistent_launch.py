@@ -32,7 +32,7 @@ from vertexrt.kernels.cuda.step_end import (
     STORE,
     StepEnd,
 )
-from vertexrt.kernels.cuda.upload import ReadyRun
+from vertexrt.kernels.cuda.upload import ReadyRun, UploadSlot
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
@@ -54,14 +54,13 @@ class Paths:
     Attributes:
         executable: the kernel.
         groups: how many there are.
-        cells, cell_sections, fits: of `cell_script.write_cells`.
+        cells: the words of `cell_script.write_cells`; cell_sections: of it.
     """
 
     executable: PersistentExecutable
     groups: int
     cells: npt.NDArray[np.int32]
     cell_sections: npt.NDArray[np.int32]
-    fits: bool
 
 
 def flagged_words(executable: PersistentExecutable, path: Paths) -> int:
@@ -160,17 +159,21 @@ class PersistentLaunch:
         run: Run,
         part: Part,
         scripts: tuple[Paths, WrittenScripts],
-        ending: StepEnd | None = None,
+        ending: StepEnd | None,
+        slot: UploadSlot,
     ) -> ReadyRun:
-        """Upload a minibatch and its scripts; return what launches the persistent kernel."""
+        """Upload a minibatch and its scripts; return what launches the persistent kernel.
+
+        Args:
+            slot: at whose beginning the scripts of cells lie.
+        """
         session, device = self.session, self.session.device
         size, (path, written) = session.dtype.itemsize, scripts
         executable = path.executable
         stamps = self._take_stamps(written) if self.watched else 0
-        scripts_of_groups = path.cells.reshape(-1), path.cell_sections.reshape(-1)
-        more = written.script.reshape(-1), *scripts_of_groups
-        lists = written.lookups, more
-        slot, words, addresses = session.stage(executable, run, part, lists, ending)
+        more = written.script.reshape(-1), path.cell_sections.reshape(-1)
+        lists, before = (written.lookups, more), (slot, path.cells.nbytes)
+        _, words, addresses = session.stage(executable, run, part, lists, ending, written=before)
         if ending is not None:
             ending.tell_to(slot.found, slot.found_at)
         self._temporaries = session.memory.scratch(self._temporaries, written.elements * size)
@@ -191,7 +194,8 @@ class PersistentLaunch:
             0,
             executable.processors if executable.clustered else 0,
             session.gave_up_at,
-            *addresses[3:5].tolist(),
+            slot.memory.address,
+            int(addresses[3]),
         )
         inside, end, weight = NO_ENDING, list[bytes](), int(words[WEIGHT])
         if ending is not None and ending.apart:

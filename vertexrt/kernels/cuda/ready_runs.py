@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -195,8 +196,7 @@ def _upload(session: Session, new: Sequence[tuple[int, Array]]) -> UploadSlot:
     """Copy arrays to addresses of the device; return what from."""
     slot, at, need = session.buffers.next(), 0, sum([array.nbytes for _, array in new])
     slot.open = True
-    if len(slot.pinned) < need:
-        session.buffers.grow(slot, need)
+    session.buffers.room(slot, need)
     for to, array in new:
         given = array.reshape(-1).view(np.uint8)
         for first in range(0, len(given), PIECE):  # which goes up while the next is copied
@@ -318,10 +318,16 @@ def ready_table(
 
 def ready_scripts(
     persistent: PersistentLaunch, run: Run, part: Part, ending: StepEnd | None
-) -> ReadyRun:
+) -> tuple[ReadyRun, tuple[PersistentExecutable, Paths, WrittenScripts]]:
     """Write the scripts of a minibatch, and upload both."""
-    _, paths, written = _scripts(persistent, run, part, ending)
-    return persistent.ready(run, part, (paths, written), ending)
+    table, updates = run.layout.table[part.launches], ending is not None and not ending.apart
+    clips = ending is not None and updates and ending.clip_norm > 0.0
+    buffers = persistent.session.buffers
+    slot = buffers.next()
+    found = write_launch(run, table, persistent, clips, updates, partial(buffers.room, slot))
+    if config().check:
+        verify_launch(run, table, *found)
+    return persistent.ready(run, part, found[1:], ending, slot), found
 
 
 def launch_watched(
@@ -334,22 +340,10 @@ def launch_watched(
     """Launch a persistent kernel, which leaves time stamps, and wait for it."""
     persistent.watched = True
     try:
-        executable, paths, written = _scripts(persistent, run, part, ending)
-        ready = persistent.ready(run, part, (paths, written), ending)
+        ready, (executable, paths, written) = ready_scripts(persistent, run, part, ending)
         ready.launch(part)
         persistent.session.memory.synchronize()  # for steps of groups, with their limit
         record_launch(timeline, executable, written, paths, persistent.seen())
     finally:
         persistent.watched = False
     return ready.slot
-
-
-def _scripts(
-    persistent: PersistentLaunch, run: Run, part: Part, ending: StepEnd | None
-) -> tuple[PersistentExecutable, Paths, WrittenScripts]:
-    table, updates = run.layout.table[part.launches], ending is not None and not ending.apart
-    clips = ending is not None and updates and ending.clip_norm > 0.0
-    found = write_launch(run, table, persistent, clips, updates)
-    if config().check:
-        verify_launch(run, table, *found)
-    return found

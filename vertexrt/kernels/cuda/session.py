@@ -237,16 +237,18 @@ class Session:
         lists: tuple[tuple[Array, ...], tuple[Array, ...]],
         ending: StepEnd | None,
         room: UploadRoom | None = None,
+        written: tuple[UploadSlot, int] | None = None,
     ) -> tuple[UploadSlot, Int64, Int64]:
         """Copy the arrays of a minibatch into a pinned buffer and from there to the device.
 
         Args:
             lists: the segments of `sort_lookups`; and `more` that is uploaded, int32 [*] each.
             room: on the device, where it is to lie; by default where the slot says.
+            written: the slot, and how many bytes of it are written; by default the next, and none.
         Returns: the slot; the words in the order of `executable.word_names`; addresses of starts
             and widths of an ending, of what is `more`, and of the rows of `Part.to`.
         """
-        slot, reals, for_reals = self.buffers.next(), [], 0
+        (slot, first), reals, for_reals = written or (self.buffers.next(), 0), [], 0
         if executable.real_words:  # those that are read
             given = zip(executable.real_words, run.reals(part), strict=False)
             reals = [(word, array) for word, array in given if executable.wanted[word]]
@@ -281,15 +283,17 @@ class Session:
         more_lists = segments, ranges, (*more, part.to.rows)
 
         def packed(there: int) -> PackedUpload:
-            address, run_places = into.memory.address, (*places, there)
-            found: PackedUpload = pack(slot.pinned, address, facts, arrays, run_places, more_lists)
+            pinned, address = slot.pinned[first:], into.memory.address + first
+            found: PackedUpload = pack(pinned, address, facts, arrays, (*places, there), more_lists)
             return found
 
         end, common, at, words, addresses = packed(into.there)
-        if end < 0 or end > into.memory.size:
-            self.buffers.make_room(slot, room, abs(end))
+        if end < 0 or first + end > into.memory.size:
+            self.buffers.room(slot, first + abs(end))
+            if room is not None:
+                room.grow(abs(end))
             end, common, at, words, addresses = packed(0)
-        address = into.memory.address
+        address, at, end = into.memory.address, first + at, first + end
         for word, array in reals:
             if type(array) is DeviceRows:
                 words[word] = array.address

@@ -119,15 +119,12 @@ class UploadBuffers:
         slot.gone.clear()
         return slot
 
-    def make_room(self, slot: UploadSlot, room: UploadRoom | None, size: int) -> None:
-        """Give a slot, and the room in place of its memory, at least a size."""
+    def room(self, slot: UploadSlot, size: int) -> Array:
+        """Return the buffer of a slot, of at least a size; what was written to it stays."""
         if size > len(slot.pinned):
-            self.grow(slot, size)
-        if room is not None:
-            room.grow(size)
-
-    def grow(self, slot: UploadSlot, size: int) -> None:
-        """Give a slot buffers of at least a size."""
-        self.memory.synchronize()
-        slot.memory = self.memory.take(size * 3 // 2, "the indices of a batch")
-        slot.pinned = self.device.pinned(size * 3 // 2)
+            self.memory.synchronize()
+            slot.memory = self.memory.take(size * 3 // 2, "the indices of a batch")
+            pinned = self.device.pinned(size * 3 // 2)
+            pinned[: len(slot.pinned)] = slot.pinned
+            slot.pinned = pinned
+        return slot.pinned
