@@ -83,7 +83,8 @@ class _Plan(NamedTuple):
         uses: [rows + 1] how many edges of the side read each of its rows on chip.
         waits: [rows + 1] for how many rows each waits, before it may be in a level; 0 or less for
             rows that are not of the side.
-        on_chip: [edges] the child, if a place is read for it; else the number of all rows.
+        on_chip: [edges] the child, if a place is read for it or its parent is not of the side; else
+            the number of all rows.
         start: [vertices] rows that wait for none from the start, by their vertex; NONE for others.
         queue: [rows + 1] in the order of levels; behind these, rows that wait for none.
         levels: [*, 5] of each its program, where its rows begin in `queue`, and how many rows,
@@ -207,7 +208,7 @@ def write_cells(
     for s in range(sides):
         if facts.sides[s, IS_CELL] == 0 or done[s]:
             continue
-        down, tail = _find_starts(work, groups.order, s), 0
+        (down, outside), tail = _find_starts(work, groups.order, s), 0
         for g in range(number):
             tail = _arrange(work, s, g, bounds, tail, down)
         for other in range(s, sides):
@@ -222,7 +223,7 @@ def write_cells(
                 _begin_piece(out, out.state[AT])
                 out.state[BEGIN], out.state[LINK] = out.state[AT], NONE
                 if facts.sides[other, BACK] > 0:
-                    _write_back(work, other, g, not down)
+                    _write_back(work, other, g, not down, outside)
                 else:
                     _write_forward(work, other, g, down)
                 at = _room_for(out, 1)
@@ -292,14 +293,16 @@ def _end_of_parents(batch: CellBatch, row: int, above: int) -> int:
 # Levels.
 
 
-def _find_starts(work: _Work, order: Array, side: int) -> bool:
+def _find_starts(work: _Work, order: Array, side: int) -> tuple[bool, int]:
     """Note how rows of a side depend on each other, and with which rows levels begin.
 
     Returns: whether these are the rows that no row of the side reads; else those that read none.
-        What there is less of comes first, since then the last levels are full.
+        What there is less of comes first, since then the last levels are full. And how many edges
+        have a child on the side, and a parent of the layer that is not.
     """
     facts, batch, plan = work.facts, work.batch, work.plan
-    table, edge_ptr, roots, bottoms = batch.table, batch.edge_ptr, 0, 0
+    table, edge_ptr, roots, bottoms, outside = batch.table, batch.edge_ptr, 0, 0, 0
+    above = _above(facts, batch, side)
     program, uses, waits = plan.program, plan.uses, plan.waits
     rows = len(edge_ptr) - 1
     program.fill(NONE)
@@ -313,6 +316,11 @@ def _find_starts(work: _Work, order: Array, side: int) -> bool:
             program[table[t, 2] : table[t, 2] + table[t, 1]] = table[t, 0]
     for r in range(rows):
         if program[r] == NONE:
+            for e in range(edge_ptr[r], min(edge_ptr[r + 1], above)):
+                child = batch.child_row[e]
+                if child >= 0 and program[child] != NONE:
+                    plan.on_chip[e] = child
+                    outside += 1
             continue
         mask, count = facts.chip_of[program[r]], 0
         for e in range(edge_ptr[r], edge_ptr[r + 1]):
@@ -334,7 +342,7 @@ def _find_starts(work: _Work, order: Array, side: int) -> bool:
                 waits[r] = uses[r]
             if waits[r] == 0:
                 plan.start[order[r]] = r
-    return bool(down)
+    return bool(down), outside
 
 
 def _arrange(work: _Work, side: int, group: int, bounds: Array, tail: int, down: bool) -> int:
@@ -732,10 +740,15 @@ def _write_forward(work: _Work, side: int, group: int, turned: bool) -> None:
             out.state[AT] = at + size
 
 
-def _write_back(work: _Work, side: int, group: int, turned: bool) -> None:
-    """Write the script of a group on a backward side: places are of edges, see `_write_forward`."""
+def _write_back(work: _Work, side: int, group: int, turned: bool, outside: int) -> None:
+    """Write the script of a group on a backward side: places are of edges, see `_write_forward`.
+
+    Args:
+        outside: how many edges are left in memory by parents that are not of the side.
+    """
     facts, batch, plan, chip, out = work.facts, work.batch, work.plan, work.chip, work.out
     _free_all(chip, facts.sides[side, EDGE_PLACES])
+    chip.counts[LOST] = outside
     edge_ptr, parent_ptr, parent_edge = batch.edge_ptr, batch.parent_ptr, batch.parent_edge
     held, levels, queue = chip.held, plan.levels, plan.queue
     above, reads_above = _above(facts, batch, side), facts.sides[side, READS_ABOVE] > 0
