@@ -35,10 +35,11 @@ class Compiler:
     """A device that compiles persistent kernels and runs nothing."""
 
     name, precision, warp_groups = "a compiler", "float32", True
-    processors, shared_bytes = 132, 163 << 10  # of shared memory as sm_80 has it, the least of all
+    processors = 132
 
     def __init__(self, arch: str) -> None:
         self.arch, self.has_clusters = arch, arch != "sm_80"
+        self.shared_bytes = (227 if self.has_clusters else 163) << 10
         self.usage: dict[str, Usage] = {}
 
     def spills(self, source: str, real: np.dtype[Any], ahead: Ahead = none_ahead) -> Spilled:
