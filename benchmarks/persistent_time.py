@@ -13,6 +13,7 @@ import vertexrt as vrt
 from benchmarks.command import read_options
 from benchmarks.peers.suites import make_suite
 from vertexrt.cli.options import COUNT, CommandOption
+from vertexrt.engine.variant import Passes
 
 WARM, WATCHED = 12, 8  # minibatches
 Array = np.ndarray[Any, Any]
@@ -58,13 +59,17 @@ def measure(net: vrt.Network, pool: vrt.GraphBatch, size: int) -> None:
 def main() -> None:
     """Compile once, then print a table for each batch size."""
     processors = CommandOption("--processors N", COUNT, "", "of a group")
-    given = read_options("benchmarks.persistent_time", __doc__, None, processors, batch=(1, 16))
+    gradients = CommandOption("--gradients", None, "", "are summed up on chip", default=False)
+    given = read_options(
+        "benchmarks.persistent_time", __doc__, None, processors, gradients, batch=(1, 16)
+    )
     suite = make_suite("tree-lstm")
     net = vrt.compile(
         suite.function,
         device="cuda",
         engine="persistent",
         processors=given.processors,
+        passes=Passes(gradients=given.gradients),
     )
     for size in given.batch:
         measure(net, suite.pool, size)

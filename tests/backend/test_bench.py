@@ -48,6 +48,7 @@ from vertexrt.bench.ablation import (
     ALL_ON,
     BASELINE,
     BATCHED,
+    GRADIENTS,
     missing,
     variants,
 )
@@ -481,9 +482,12 @@ def counted_on_paper(processors: int, **options: Any) -> Counts:
 
 
 def test_switches_of_a_gpu_change_what_its_persistent_kernel_runs() -> None:
-    whole, stays = (counted_on_paper(2, passes=Passes(hold=hold)) for hold in (True, False))
+    whole, stays, summed = (
+        counted_on_paper(2, passes=passes)
+        for passes in (Passes(), Passes(hold=False), Passes(gradients=True))
+    )
     assert stays["waits"] > whole["waits"]
-    assert stays["instructions"] > whole["instructions"]
+    assert stays["instructions"] > whole["instructions"] > summed["instructions"]
 
 
 def test_streams_share_what_a_gpu_launches() -> None:
@@ -508,8 +512,8 @@ def test_streams_share_what_a_gpu_launches() -> None:
 @pytest.mark.parametrize(
     ("device", "threads", "names"),
     [
-        ("cpu", 1, "streams, weights on chip, asynchronous host, group size"),
-        ("cpu", 2, "streams, weights on chip, asynchronous host"),
+        ("cpu", 1, "streams, weights on chip, gradients on chip, asynchronous host, group size"),
+        ("cpu", 2, "streams, weights on chip, gradients on chip, asynchronous host"),
         ("cuda", 1, "compiled loop, timed products"),
     ],
 )
@@ -524,8 +528,8 @@ def test_every_switch_is_a_variant_or_said_to_be_missing(
     assert len(have) == len(plan), "what is timed goes by its name"
     assert all(v.against in have for v in plan)
     on_cpu = {"+ compiled loop", "timed products", "- register tiles"}
-    on_gpu = {"+ asynchronous host", "- weights on chip", "groups of 16"}
-    on_gpu |= {"+ 2 streams", "batched, 2 streams", "+ persistent, weights on chip"}
+    on_gpu = {"+ asynchronous host", "- weights on chip", f"groups of 16 {GRADIENTS}"}
+    on_gpu |= {"+ 2 streams", "batched, 2 streams", "+ persistent, gradients on chip"}
     assert have & (on_cpu | on_gpu) == (on_cpu if device == "cpu" else on_gpu)
     assert ("groups of 2" in have) == (device == "cpu" and threads == 2)
 

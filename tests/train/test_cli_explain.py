@@ -83,6 +83,9 @@ EXPLAINED: dict[str, Callable[[], str]] = {
     "weights in shared memory": lambda: of_groups(
         on_paper(TreeLSTM(10, 8, 192, 5), 4, of_device=4)
     ),
+    "gradients on chip": lambda: of_groups(
+        on_paper(TreeLSTM(10, 8, 32, 5), 2, passes=Passes(gradients=True))
+    ),
     "phases in turn": lambda: of_groups(on_paper(FUNCTIONS["attention"][0](), 2), "attention"),
     "weights that are not held": lambda: of_groups(
         on_paper(TreeLSTM(10, 8, 32, 5), 2, passes=Passes(hold=False))

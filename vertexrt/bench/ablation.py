@@ -47,6 +47,7 @@ PASSES = {
     "fuse": "fusion",
     "merge": "merging",
 }
+GRADIENTS = "+ gradients on chip"
 # Switch -> why a device has no form of it.
 MISSING_ON_GPU = {
     "compiled loop": "a GPU has one form: the launches of a step are one compiled loop",
@@ -55,6 +56,7 @@ MISSING_ON_GPU = {
 MISSING_ON_HOST = {
     "streams": "a CPU has no streams; what is independent goes to threads by shares of the batch",
     "weights on chip": "a core keeps weights in its caches; nothing holds them from task to task",
+    "gradients on chip": "a core sums up gradients in its caches; a GPU has registers for them",
     "asynchronous host": "a step on this device is over when the call returns: nothing runs ahead",
 }
 
@@ -91,7 +93,7 @@ def variants(device: str, threads: int) -> list[NamedSetting]:
         setting = replace(other.setting, **changes)
         found[name] = NamedSetting(other.family, name, against, setting)
 
-    off: dict[str, Any] = dict.fromkeys((*PASSES, "segment"), False)
+    off: dict[str, Any] = dict.fromkeys((*PASSES, "segment", "gradients"), False)
     # what the device has no switch for stays on
     base = Setting(loop=gpu, hold=not gpu, products=FIXED, policy="serial", engine="batched", **off)
     head(ONE_ON, BASELINE, replace(base, waits=gpu))
@@ -113,6 +115,7 @@ def variants(device: str, threads: int) -> list[NamedSetting]:
     add("+ persistent, segments", engine, segment=True)
     if gpu:
         add(HELD, engine, hold=True)
+        add("+ persistent, gradients on chip", HELD, gradients=True)
     for processors in groups:
         add(f"+ persistent, groups of {processors}", engine, processors=processors)
 
@@ -131,6 +134,7 @@ def variants(device: str, threads: int) -> list[NamedSetting]:
         for streams in STREAMS:
             add(f"batched, {streams} streams", BATCHED, streams=streams)
         add("- weights on chip", ALL_ON, hold=False)
+        add(GRADIENTS, ALL_ON, gradients=True)
         add("- asynchronous host", ALL_ON, waits=True)
     else:
         add("batched - compiled loop", BATCHED, loop=False)
@@ -139,6 +143,8 @@ def variants(device: str, threads: int) -> list[NamedSetting]:
     for processors in groups:
         label = f"groups of {processors}"
         add(label, ALL_ON, processors=processors)
+        if gpu:  # groups as small as the weights fit in may have no room for gradients
+            add(f"{label} {GRADIENTS}", label, gradients=True)
     return list(found.values())
 
 

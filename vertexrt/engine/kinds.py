@@ -140,6 +140,10 @@ def _add(variant: Variant, stored: Stored, stage: Stage) -> int:
         if spec.key[0] in ("push", "pull_grad") or spec.key in read:  # when the run is over
             spec.last = phase_of(variant.program, Stage.FINAL, 0)
     text = fingerprint(task)
+    if variant.passes.gradients and stage == Stage.PATH_BACKWARD:  # which sums up what is final
+        nodes = stored.program.nodes
+        outers = [x for x in nodes if x.op == "outer" and x.inputs[0] in task.homes]
+        text += str([[nodes[i].origin for i in x.inputs] for x in outers])
     if text not in variant.numbers:
         variant.tasks.append(task)  # first: a signal may come before it has a number
         variant.numbers[text] = len(variant.tasks) - 1

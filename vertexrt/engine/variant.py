@@ -90,6 +90,8 @@ class Passes:
         products: on a CPU: "fixed", by register tiles or by BLAS, with limits that are the same
             everywhere, so that a seed gives the same bits; "timed", as a table says that is timed
             on this machine; "blas", by BLAS alone.
+        gradients: persistent engine on a GPU: cells sum up the gradients of their weights on chip,
+            as far as there is room; else they are products over all rows after the path.
     """
 
     specialise: bool = True
@@ -107,6 +109,7 @@ class Passes:
     in_place: bool = True
     streams: int = 1
     products: str = FIXED
+    gradients: bool = False
 
 
 def layered(program: Program, passes: Passes, policy: str) -> Program:

@@ -84,5 +84,6 @@ class CudaBackend:
         wanted = processors if processors > 0 else None
         rules = () if rule is None else (rule,)
         passes = self.passes
-        asked = KernelOptions(wanted, passes.hold, passes.cuts, self.any_function, rules)
+        on_chip = passes.hold, passes.gradients
+        asked = KernelOptions(wanted, *on_chip, passes.cuts, self.any_function, rules)
         return PersistentExecutable(tasks, binding, self.device, self.dtype, asked)

@@ -7,7 +7,7 @@ task programs, `cell_text.py` prints them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from vertexrt.ir.layers import Phase
@@ -268,6 +268,8 @@ class CellProduct:
         at: where its partial sums begin.
         edges: its rows are edges.
         most: for how many rows partial sums are made.
+        sums: of the weight's gradient, to which each row adds its operand times values of the row.
+        first: of these among what is carried.
     """
 
     held: ResidentWeight
@@ -275,6 +277,8 @@ class CellProduct:
     at: int
     edges: bool
     most: int
+    sums: ResidentWeight | None = None
+    first: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,6 +400,7 @@ class CellSide:
         left: tensors of what lies in edge places.
         parameters: those that are held: number, and first element.
         rows: of a level, at most; layer: see `PARENTS`, -1 where there is one alone.
+        summed: parameters whose gradients it sums up.
     """
 
     phase: Phase
@@ -408,6 +413,7 @@ class CellSide:
     parameters: tuple[tuple[int, int], ...]
     rows: int
     layer: int
+    summed: Collection[str]
 
     @property
     def edges(self) -> int:
@@ -447,8 +453,10 @@ class CellSide:
 
     @property
     def held(self) -> list[ResidentWeight]:
-        """The weights that it multiplies by."""
-        return list(dict.fromkeys(p.held for stage in self.stages for p in stage.products))
+        """The weights that it multiplies by, and then the gradients that it sums up."""
+        products = [p for stage in self.stages for p in stage.products]
+        sums = [p.sums for p in products if p.sums is not None]
+        return list(dict.fromkeys([*(p.held for p in products), *sums]))
 
     @property
     def words(self) -> set[str]:

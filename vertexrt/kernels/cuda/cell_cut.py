@@ -17,13 +17,13 @@ A phase that the machine has no form for is no cell (`NoCell` says why), and run
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from vertexrt.ir.layers import OF_ALL_CHILDREN, Phase, is_within_layer
 from vertexrt.ir.ops import OPS
-from vertexrt.ir.passes.fuse import Group, Product
+from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
 from vertexrt.ir.passes.segment import Segment, SegmentedTask, Split
 from vertexrt.ir.passes.store import TENSOR_OF_EFFECT, Key, is_free
 from vertexrt.ir.program import ABOVE, OWN, PARENTS, Domain, Node, Program, Stage
@@ -71,7 +71,7 @@ from vertexrt.kernels.cuda.cell import (
 )
 from vertexrt.kernels.cuda.weights import ResidentWeight
 from vertexrt.kernels.layout import Binding
-from vertexrt.kernels.task_tensors import edge_key
+from vertexrt.kernels.task_tensors import edge_key, gradients_of
 from vertexrt.lower.lowering import rows_of
 
 MOST_SLOTS = 8
@@ -87,15 +87,16 @@ def cut_side(
     binding: Binding,
     processors: int,
     rows: int,
+    summed: Collection[str],
 ) -> CellSide:
     """Cut the tasks of a phase into cells.
 
     Args:
         tasks: of the phase, by number; segmented for several processors.
-        rows: of a level, at most.
+        rows: of a level, at most; summed: parameters whose gradients cells sum up: see `sums_of`.
     Raises: NoCell, where the machine has no form for what they do.
     """
-    return _Side(phase, tasks, binding, processors, rows).cut()
+    return _Side(phase, tasks, binding, processors, rows, summed).cut()
 
 
 class _Side:
@@ -113,9 +114,10 @@ class _Side:
         binding: Binding,
         processors: int,
         rows: int,
+        summed: Collection[str],
     ) -> None:
         self.phase, self.tasks, self.binding = phase, tasks, binding
-        self.processors, self.rows = processors, rows
+        self.processors, self.rows, self.summed = processors, rows, summed
         (*_, plan) = tasks.values()
         self.layered = bool(plan.task.program.layers)
         self.units = _units(tasks.values())
@@ -177,6 +179,7 @@ class _Side:
             tuple(self.parameters),
             self.rows,
             self.phase.layer if self.layered else -1,
+            self.summed,
         )
 
 
@@ -434,7 +437,8 @@ class _Cut:
                 self.products[step.node] = len(products)
                 edges, times = rows_of(self.nodes[step.node].type)
                 most = EDGES_A_ROW * self.side.rows if edges else self.side.rows * times
-                products.append(CellProduct(held, operands, at, edges, most))
+                product = CellProduct(held, operands, at, edges, most)
+                products.append(self._with_sums(step.node, product))
                 at += partial_elements(held, self.side.processors, products[-1].most)
         self._each_edge(s)
         first, sends = self._first_of(s), self.sends[s]
@@ -463,6 +467,18 @@ class _Cut:
             sum(map(len, self.edge_sends[:s])),
             len(self.edge_sends[s]),
         )
+
+    def _with_sums(self, k: int, product: CellProduct) -> CellProduct:
+        """Let a product add to its weight's gradient what an earlier stage carries for it."""
+        for name, _, outer, of in sums_of(self.task):
+            if of == k and name in self.side.summed:
+                x = self.nodes[outer].inputs[1]
+                assert self.made_in.setdefault(x, 0) < self.made_in[k], "the operand was sent"
+                made = [Made(x, piece) for piece in range(self._pieces(x))]
+                first, *_ = [self.carried.setdefault(each, len(self.carried)) for each in made]
+                word = product.held.word.replace("param", "gradient")
+                return replace(product, sums=replace(product.held, word=word), first=first)
+        return product
 
     def _is_of_edges(self, k: int) -> bool:
         """Tell whether a node is made, or its effect done, for each edge."""
@@ -808,6 +824,28 @@ class _Cut:
                 x = self._at(s, made.node, made.piece)
                 self.statements.append(Give("carry", x, n))
         return replace(stage, statements=tuple(self.statements))
+
+
+def sums_of(task: TaskProgram) -> Iterator[tuple[str, Key, int, int]]:
+    """Yield the gradients of weights that a task of the path can sum up: products after the path.
+
+    Returns: the parameter, where the first operand lies after the path, the node, and that of the
+        path's product of this operand and the weight.
+    """
+    nodes, at_hand = task.program.nodes, {*task.reads}  # in memory, or following from what is
+    for k, node in enumerate(nodes):
+        follows = node.op == "concat" or (OPS[node.op].role == "scalar" and not OPS[node.op].draws)
+        if node.op in ("gather", "const") or (follows and at_hand.issuperset(node.inputs)):
+            at_hand.add(k)
+    outers = [k for k, node in enumerate(nodes) if node.op == "outer"]
+    for product in task.members:
+        if nodes[product].op == "matmul" and nodes[product]["transpose"]:
+            weight, d = nodes[product].inputs
+            name = nodes[weight]["name"]
+            made = d in task.homes and nodes[d].type.domain != Domain.EDGE
+            mine = [k for k in outers if nodes[k].inputs[0] == d and name in gradients_of(task, k)]
+            if made and len(mine) == 1 and nodes[mine[0]].inputs[1] in at_hand:
+                yield name, task.homes[d], mine[0], product
 
 
 def _units(tasks: Iterable[SegmentedTask]) -> int:

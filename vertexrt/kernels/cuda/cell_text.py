@@ -295,6 +295,15 @@ class CellText:
             yield f"  const int i = at{of};"
             yield from _OperandText(self.side).lines(product.operands)
             yield "};"
+        for n, product in enumerate(products):
+            if product.sums is not None:
+                times, each = len(product.operands), len(product.held.cuts) - 1
+                row = f"at / {times} * M::Side::CARRIED + {product.first} + at % {times} * {each}"
+                yield f"add_to_sums<{self._shape(product)}>("
+                yield f"  m.held.{self.held[product.sums]}, count * {times}, row_{n},"
+                yield "  [&](int at, int q) {"
+                yield f"    return m.carried[({row} + q / M::U::MOST) * M::OWN + q % M::U::MOST];"
+                yield "  }, m.channel.thread);"
         together = all(not x.edges and len(x.operands) <= MOST_TOGETHER for x in products)
         if together and len(products) > 1:
             yield "if constexpr (Rows::ONE) {"
@@ -536,7 +545,11 @@ class CellText:
         yield "  CellMachine<Facts> machine(job.o, own, held, free, group_barrier,"
         yield "                             job.o.cells + section[0], at);"
         yield "  machine.open(section[1], waits);"
+        sums = [h for h in self.weights.held if h.is_sum]
         for h in self.weights.held:
+            if h in sums:
+                yield f"  clear_sums(held.{self.held[h]});"
+                continue
             kind = f"{str(h.turned).lower()}, {h.rows(self.side.processors)}, {h.deep}"
             weight = f"(const real*)own[{self.words[h.word]}]"
             yield f"  load_share<CellMachine<Facts>::U, {kind}>("
@@ -544,7 +557,17 @@ class CellText:
         yield "  stamps.waited();"
         yield "  if (waits && !wait_for_grid(job.o, met, at)) return false;"
         yield "  stamps.end();"
-        yield "  return machine.follow();"
+        if sums:  # the groups in turn, so that the bits are the same whenever they come
+            yield "  if (!machine.follow()) return false;"
+            yield "  unsigned* const turn = job.o.counters + 2 + gridDim.x / PROCESSORS + side;"
+            yield "  if (!wait_for(job.o, turn, group * PROCESSORS, GRID_WAIT, at)) return false;"
+        for h in sums:
+            kind = f"CellMachine<Facts>::U, {h.rows(self.side.processors)}, {h.deep}"
+            to = f"(real*)own[{self.words[h.word]}], {h.pitch}, machine.channel.rank"
+            yield f"  leave_sums<{kind}>(held.{self.held[h]}, {to});"
+        if sums:
+            yield "  come_to(turn);"
+        yield f"  return {'true' if sums else 'machine.follow()'};"
         yield "}"
 
 

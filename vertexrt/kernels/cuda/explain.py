@@ -132,6 +132,7 @@ def _weights(launch: Launch) -> list[str]:
     executable, writer = launch.executable, launch.executable.writer
     groups, itemsize = launch.path.groups, writer.itemsize
     names = {f"param_{k}": name for name, k in launch.params.items()}
+    names |= {f"gradient_{k}": f"sums of the gradient of {x}" for x, k in launch.params.items()}
     lines, loaded = [], 0
     if writer.cells:
         more = "; as pairs of bfloat16" if writer.budget.pairs else ""
@@ -141,7 +142,8 @@ def _weights(launch: Launch) -> list[str]:
         )
     for phase, side in zip(writer.phases, writer.sides, strict=True):
         lines += _held(_side_word(phase), side, writer.budget, names)
-        loaded += loaded_elements(side.held, groups) * itemsize
+        held = [h for h in side.held if not h.is_sum]
+        loaded += loaded_elements(held, groups) * itemsize
     if launch.trains:
         lines += _gradients(executable, names)
     if writer.in_turn:
@@ -167,9 +169,11 @@ def _held(word: str, side: SideWeights, budget: Budget, names: Mapping[str, str]
 
 def _gradients(executable: PersistentExecutable, names: dict[str, str]) -> list[str]:
     """Say where the gradients of these weights are made."""
-    held = chain.from_iterable(x.held for x in executable.writer.sides)
-    made = dict.fromkeys(names[h.word] for h in held)
-    return [f"gradients made after the path, by products over all rows: {', '.join(made)}"]
+    held = [*chain.from_iterable(x.held for x in executable.writer.sides)]
+    sums = {h.word.replace("gradient", "param") for h in held if h.is_sum}
+    made = dict.fromkeys(names[h.word] for h in held if not (h.is_sum or h.word in sums))
+    after = f"gradients made after the path, by products over all rows: {', '.join(made)}"
+    return [after] if made or not sums else []
 
 
 def loaded_elements(held: Iterable[ResidentWeight], groups: int) -> int:

@@ -20,7 +20,7 @@ from vertexrt.kernels.cuda.instruction import COLUMNS, FIRST_OP
 from vertexrt.kernels.cuda.kernel_loop import OutsideStep, kernel_loop, outside_path
 from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.launch_text import write_launches
-from vertexrt.kernels.cuda.path import PlacedPath, is_outside_path
+from vertexrt.kernels.cuda.path import PlacedPath, is_outside_path, without_sums
 from vertexrt.kernels.cuda.rules import structs
 from vertexrt.kernels.cuda.steps import Kernel, Launches
 from vertexrt.kernels.cuda.task_launches import lower_launches
@@ -74,10 +74,12 @@ class KernelWriter:
             return Launches(LaunchPlan())
         shared = (self.budget.shared_bytes - SHARED_STATE_BYTES) // self.itemsize
         vector = 16 // self.itemsize
+        here = (x for x, _ in self.cells.values() if x.phase.layer == task.task.phase.layer)
+        after = without_sums(task.task, {name for side in here for name in side.summed})
         in_clusters = 1 < self.processors <= MOST_OF_A_CLUSTER
         processors = LIMITS.in_clusters if in_clusters else LIMITS.blocks
         return write_launches(
-            lower_launches(task.task, binding, vector, THREADS, shared, processors=processors)
+            lower_launches(after, binding, vector, THREADS, shared, processors=processors)
         )
 
     def _different_steps(self) -> list[Kernel]:

@@ -8,15 +8,17 @@ with a meeting of all between two of them, as they run what is outside the path
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from vertexrt.ir.layers import Phase, is_within_layer
+from vertexrt.ir.passes.fuse import Group, TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask, segment_tasks
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.cell import LEVEL_ROWS, CellSide
-from vertexrt.kernels.cuda.cell_cut import NoCell, cut_side
+from vertexrt.kernels.cuda.cell_cut import NoCell, cut_side, sums_of
 from vertexrt.kernels.cuda.cell_text import cell_places, fixed_bytes, least_places
 from vertexrt.kernels.cuda.weights import (
     SHARED_STATE_BYTES,
@@ -26,6 +28,7 @@ from vertexrt.kernels.cuda.weights import (
     place_weights,
 )
 from vertexrt.kernels.layout import Binding
+from vertexrt.kernels.task_tensors import gradients_of
 
 NO_ROOM = "its weights do not fit on chip beside a level"
 NOT_HELD = "weights are not held"
@@ -88,16 +91,60 @@ def is_outside_path(plan: SegmentedTask) -> bool:
     return True
 
 
-def cut_path(plans: Sequence[SegmentedTask], binding: Binding, processors: int) -> CutPath:
-    """Cut the phases of the path into cells, where the machine has a form for them."""
+def _find_sums(tasks: Sequence[TaskProgram], inside: Sequence[TaskProgram]) -> list[str]:
+    """Name the parameters of whose gradients cells can make all products of a layer."""
+    able: list[tuple[object, ...]] = [x[:2] for task in inside for x in sums_of(task)]
+    wanted: list[tuple[object, ...]] = []  # of each task that stores an operand
+    for task in tasks:
+        if task.stage == Stage.PATH_BACKWARD:
+            nodes = [x for x in task.program.nodes if x.op == "param_grad"]
+            names = {x["name"] for x in nodes if task.program.nodes[x.inputs[0]].op == "outer"}
+            wanted += itertools.product(names, {*task.homes.values()})
+    left: set[str] = set()
+    for task in tasks:
+        for k in task.members:
+            node = task.program.nodes[k]
+            if node.op == "outer":
+                added, d = gradients_of(task, k), node.inputs[0]
+                one = (*added, task.reads[d].key if d in task.reads else ())
+                if not 0 < able.count(one) == wanted.count(one):
+                    left.update(added)
+    return sorted({str(name) for name, *_ in able} - left)
+
+
+def without_sums(task: TaskProgram, summed: Collection[str]) -> TaskProgram:
+    """Leave out of a task after the path what cells have summed up, and copies made for it."""
+    nodes = task.program.nodes
+    outers = {k: {*gradients_of(task, k)} for k in task.members if nodes[k].op == "outer"}
+    done = {k for k, names in outers.items() if names.issubset(summed)}
+    left = [x for x in task.steps if done.isdisjoint(x.nodes)]
+    read = {i for x in left for k in x.nodes for i in nodes[k].inputs}
+    read |= {k for k, key in task.homes.items() if key[0] != "exchange"}
+    copies = {i for k in done for i in nodes[k].inputs} - read
+    for n, step in enumerate(left):
+        if isinstance(step, Group):
+            left[n] = Group(step.domain, tuple(k for k in step.nodes if k not in copies))
+    return replace(task, local=task.local - copies, steps=tuple(x for x in left if x.nodes))
+
+
+def cut_path(
+    plans: Sequence[SegmentedTask], binding: Binding, processors: int, gradients: bool = False
+) -> CutPath:
+    """Cut the phases of the path into cells, where the machine has a form for them.
+
+    With `gradients` they sum up those of weights: all that they can, or fewer.
+    """
     inside = [p for p, plan in enumerate(plans) if not is_outside_path(plan)]
     if processors == 1:  # what is exchanged says what the stages are
         plans = segment_tasks([plan.task for plan in plans])
     found = CutPath()
     for phase in sorted({plans[p].task.phase for p in inside}):
         mine = {p: plans[p] for p in inside if plans[p].task.phase == phase}
+        layer = [x.task for x in plans if x.task.phase.layer == phase.layer]
+        sums = _find_sums(layer, [x.task for x in mine.values()]) if gradients else []
+        choices = [(n, sums[:most]) for n in LEVEL_ROWS for most in range(len(sums), -1, -1)]
         try:
-            found.cells[phase] = [cut_side(phase, mine, binding, processors, n) for n in LEVEL_ROWS]
+            found.cells[phase] = [cut_side(phase, mine, binding, processors, *x) for x in choices]
         except NoCell as why:
             found.in_turn[phase] = str(why)
     return found

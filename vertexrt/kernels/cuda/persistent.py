@@ -67,7 +67,7 @@ class KernelOptions(NamedTuple):
 
     Attributes:
         processors: of a group; None for as few as the weights fit.
-        hold, cuts: weights stay on chip, launches are cut at wide products: see `Passes`.
+        hold, gradients, cuts: what is on chip, launches are cut at wide products: see `Passes`.
         in_turn: phases that are no cells, or whose weights fit in no group on chip, run in turn;
             else they are refused.
         rules: of the update: one, or none.
@@ -75,6 +75,7 @@ class KernelOptions(NamedTuple):
 
     processors: int | None
     hold: bool
+    gradients: bool
     cuts: bool
     in_turn: bool
     rules: tuple[UpdateRule, ...]
@@ -262,7 +263,7 @@ def _placed(
         refused: gets why a group of some size cannot hold the weights, the first reason.
     """
     for size, mine in itertools.groupby(budgets, lambda budget: budget.processors):
-        path = cut_path(tasks, binding, size)
+        path = cut_path(tasks, binding, size, asked.gradients and not budgets[0].pairs)
         for budget in mine:
             placed = place_path(path, budget)
             if isinstance(placed, Misfit):

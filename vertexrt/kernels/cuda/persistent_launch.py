@@ -226,7 +226,8 @@ class PersistentLaunch:
         """Return what launches the kernel for instructions `begin` to `end` of all processors."""
         blocks = self.blocks(executable)
         cluster = executable.processors if executable.clustered else 1
-        counters = -(-(2 + blocks // executable.processors) // 4) * 4
+        groups, sides = blocks // executable.processors, executable.writer.sides
+        counters = -(-(2 + groups + len(sides)) // 4) * 4
         words = flagged_words(executable, path)
         job = arguments.words
 

@@ -65,6 +65,11 @@ class ResidentWeight:
     cuts: Cuts
     deep: int
 
+    @property
+    def is_sum(self) -> bool:
+        """Tell whether it is the gradient of a weight, summed up on chip."""
+        return self.word.startswith("gradient")
+
     def rows(self, processors: int) -> int:
         """Return the most rows that a processor owns."""
         return sum(most_own(b - a, processors) for a, b in pairwise(self.cuts))

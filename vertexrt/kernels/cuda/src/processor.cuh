@@ -55,7 +55,7 @@ typedef unsigned long long FlaggedWord;  // see flagged.cuh: the element is in t
 // The arguments of the kernel; `Job<WORDS>` adds the words.
 struct Orders {
     const Instruction* script;  // of all processors
-    unsigned* counters;    // [2 + groups] zero: of the grid, whether a wait ran out, of the groups
+    unsigned* counters;    // zero: of the grid, whether a wait ran out, of the groups, of the sides
     FlaggedWord* flagged;  // zero, or null: see flagged.cuh
     Record* record;
     long long groups, patience;  // nanoseconds

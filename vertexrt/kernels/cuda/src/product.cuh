@@ -32,37 +32,46 @@ struct Units {
     }
 };
 
-// Load the share of a weight whose operand is vectors as they lie on chip.
+// Visit a lane's elements of the share of a weight whose operand is vectors as they lie on chip:
+// its quartet and place there, its own row and column of the weight, and whether there are such.
+template <class U, int ROWS, int DEEP, class Visit>
+__device__ __forceinline__ void each_element(int rank, Visit visit) {
+    using L = Layout<ROWS, DEEP>;
+    const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, part = L::part_of(g);
+#pragma unroll
+    for (int n = 0; n < L::FLOATS; ++n) {
+        const int k = n / 4, half = k / L::BLOCKS, q = L::own(warp, half / 2, half % 2, g);
+        const int own = q < ROWS ? U::row(rank, q) : -1;
+        const int place =
+            L::first_column(warp, part) + k % L::BLOCKS * 16 + threadIdx.x % 4 * 4 + n % 4;
+        const bool inside = place < DEEP && (L::FOLD == 1 || place < (part + 1) * L::SPAN);
+        const int unit = U::element(place % U::ON_CHIP);
+        const int column = place / U::ON_CHIP * U::UNITS + unit;
+        visit(k, n % 4, own, column, own >= 0 && inside && unit >= 0);
+    }
+}
+
+// Load such a share.
 template <class U, bool TRANSPOSED, int ROWS, int DEEP, class Share>
 __device__ __forceinline__ void load_share(Share& share, const real* weight, int pitch, int rank) {
-    using L = Layout<ROWS, DEEP>;
     if constexpr (U::WHOLE) {
         load_weights<TRANSPOSED, ROWS, DEEP>(share, weight, pitch,
                                              [=](int q) { return U::row(rank, q); });
     } else {
-        const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-#pragma unroll
-        for (int s = 0; s < L::SLABS; ++s)
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                if (!L::has(s, half)) break;
-                const int q = L::own(warp, s, half, g), part = L::part_of(g);
-                const int own = q < ROWS ? U::row(rank, q) : -1;
-#pragma unroll
-                for (int b = 0; b < L::BLOCKS; ++b)
-#pragma unroll
-                    for (int c = 0; c < 4; ++c) {
-                        const int place = L::first_column(warp, part) + b * 16 + t * 4 + c;
-                        const bool inside =
-                            place < DEEP && (L::FOLD == 1 || place < (part + 1) * L::SPAN);
-                        const int unit = U::element(place % U::ON_CHIP);
-                        const int column = place / U::ON_CHIP * U::UNITS + unit;
-                        const bool there = own >= 0 && inside && unit >= 0;
-                        const long long at = TRANSPOSED ? (long long)column * pitch + own
-                                                        : (long long)own * pitch + column;
-                        share.put(L::quartet(s, half, b), c,
-                                  there ? in_two_parts(weight[at]) : real(0));
-                    }
-            }
+        each_element<U, ROWS, DEEP>(rank, [&](int k, int c, int own, int column, bool there) {
+            const long long at =
+                TRANSPOSED ? (long long)column * pitch + own : (long long)own * pitch + column;
+            share.put(k, c, there ? in_two_parts(weight[at]) : real(0));
+        });
     }
+}
+
+// Add the sums that such a share holds to the gradient of a turned weight; gradients may have
+// elements in common.
+template <class U, int ROWS, int DEEP, class Share>
+__device__ __forceinline__ void leave_sums(const Share& sums, real* to, int pitch, int rank) {
+    __syncthreads();
+    each_element<U, ROWS, DEEP>(rank, [&](int k, int c, int own, int column, bool there) {
+        if (there) to[(long long)column * pitch + own] += sums.at(k, c);
+    });
 }

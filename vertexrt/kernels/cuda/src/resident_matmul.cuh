@@ -136,3 +136,29 @@ __device__ __forceinline__ Vec<W> total_of_parts(const real* part, int row, int 
     }
     return sum;
 }
+
+// Set sums to zero, and add products over rows to them, row by row: x(r, q), where q is an own row,
+// times all of d(r).
+template <class Share>
+__device__ __forceinline__ void clear_sums(Share& sums) {
+#pragma unroll
+    for (int n = 0; n < Share::FLOATS; ++n) sums.put(n / 4, n % 4, real(0));
+}
+template <int ROWS, int DEEP, class Share, class D, class X>
+__device__ __forceinline__ void add_to_sums(Share& sums, int count, D d, X x, int thread) {
+    using L = Layout<ROWS, DEEP>;
+    const int g = thread % 32 / 4;
+    const int column = L::first_column(thread / 32, L::part_of(g)) + thread % 4 * 4;
+#pragma unroll 1
+    for (int r = 0; r < count; ++r) {
+        const auto row = d(r);
+#pragma unroll
+        for (int k = 0; k < L::FLOATS / 4; ++k) {
+            const int half = k / L::BLOCKS, q = L::own(thread / 32, half / 2, half % 2, g);
+            const Vec<4> v = part_of_row<L, 4>(row, column + k % L::BLOCKS * 16);
+            const real own = q < ROWS ? x(r, q) : real(0);
+#pragma unroll
+            for (int c = 0; c < 4; ++c) sums.put(k, c, sums.at(k, c) + own * v.v[c]);
+        }
+    }
+}
