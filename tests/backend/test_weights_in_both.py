@@ -14,7 +14,8 @@ from tests.devices import SHIM_AND_GPU, require
 from tests.runs import PLAIN, TOLERANCE, Way, assert_close, assert_same, train
 from tests.shim_device import put_in_place
 from vertexrt.graph import GraphBatch
-from vertexrt.kernels.cuda.persistent import PersistentExecutable
+from vertexrt.kernels.cuda.persistent import IN_BOTH, PersistentExecutable
+from vertexrt.kernels.cuda.weight_layout import THREADS
 
 CASES = [  # cell, hidden, dtype, sequences: rows by lanes; by matrix units; more than these take
     ("LSTM", 112, "float32", 2),
@@ -55,7 +56,9 @@ def test_a_processor_alone_holds_them(
         r"weight_hh: .* of \d+, ([\d,]+) in registers, [\d,]+ in shared memory",
         here.explain_batch(batch),
     )
-    assert said == ["147,456"] * 2, "144 KiB of each side"
+    # 144 registers of a thread; on a GPU fewer, where its compiler finds that code needs them.
+    registers = IN_BOTH if device == "cuda" else IN_BOTH[:1]
+    assert said in [[f"{n * THREADS * 4:,}"] * 2 for n in registers]
 
 
 @pytest.mark.parametrize("device", SHIM_AND_GPU)
