@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 
@@ -12,18 +10,19 @@ from tests.agreement import agree
 from tests.backend.test_cuda_cells import CHAIN, COMB, DAG, TREE, executables
 from tests.backend.test_layers_in_turn import HIDDEN, OneWeight
 from tests.devices import gpu, require, shim
-from tests.functions import FUNCTIONS
+from tests.functions import CLASSES, FUNCTIONS, WORDS, E
 from tests.runs import PLAIN, TOLERANCE, Way, assert_bits, assert_same, evaluate, train
 from tests.shim_device import ShimDevice
 from tests.strategies import with_pulls
 from vertexrt.api.network import Network
 from vertexrt.data.edges import chain, typed_batch
 from vertexrt.engine.variant import Passes
-from vertexrt.kernels.cuda import path, persistent
+from vertexrt.kernels.cuda import persistent
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
-from vertexrt.kernels.cuda.weights import Budget, Misfit, ResidentWeight, SideWeights, place_weights
+from vertexrt.models import TreeLSTM
 
 ON_CHIP = Passes(gradients=True)
+MADE = FUNCTIONS | {"wide": (lambda: TreeLSTM(WORDS, E, 104, CLASSES), 2)}
 # Of each function a graph, and how many gradients cells sum up.
 OF = {"lstm-lm": (CHAIN, 1), "gru": (CHAIN, 1), "tree-lstm": (COMB, 2), "tree-fc": (TREE, 1)}
 DTYPES = {"lstm-lm": "float32", "gru": "float64", "tree-lstm": "float32"}
@@ -39,9 +38,9 @@ def net_of(
 ) -> Network:
     way = Way(device, dtype, engine="persistent", processors=processors, passes=passes)
     if device == "cuda":
-        return way.compile(FUNCTIONS[name][0]())
+        return way.compile(MADE[name][0]())
     several = ShimDevice(processors=3 * processors)
-    compiled = compile_on(several, FUNCTIONS[name][0]().trace(), way.options())
+    compiled = compile_on(several, MADE[name][0]().trace(), way.options())
     return way.with_values(vrt.Network(compiled, 3, "mean_graphs"))
 
 
@@ -58,7 +57,7 @@ def summed(here: Network) -> set[str]:
 
 def agrees(name: str, here: Network, shape: list[list[int]], dtype: str) -> None:
     """Compare with the reference: several groups with several graphs, and one; twice."""
-    there = PLAIN.compile(FUNCTIONS[name][0]())
+    there = PLAIN.compile(MADE[name][0]())
     for graphs in (7, 1):
         batch = with_pulls([shape] * graphs)
         assert_same(evaluate(here, batch), evaluate(there, batch), TOLERANCE[dtype])
@@ -94,16 +93,9 @@ def test_they_lie_in_shared_memory_too(registers: int, monkeypatch: pytest.Monke
 
 
 @shim
-def test_one_that_has_no_room_is_made_after_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    def room_for_one(
-        held: Sequence[ResidentWeight], others: int, budget: Budget
-    ) -> SideWeights | Misfit:
-        several = [h.is_sum for h in held].count(True) > 1
-        return Misfit("", "", ()) if several else place_weights(held, others, budget)
-
-    monkeypatch.setattr(path, "place_weights", room_for_one)
-    here = net_of("tree-lstm", 4, "float64")
-    agrees("tree-lstm", here, COMB, "float64")
+def test_one_that_has_no_room_is_made_after_the_path() -> None:
+    here = net_of("wide", 1, "float32")
+    agrees("wide", here, COMB, "float32")
     assert len(summed(here)) == 1
 
 
