@@ -39,8 +39,8 @@ constexpr int FEW_BLOCKS = 2;
 // such products. So heads of x are rounded, weights fit a head and a tail exactly, a sum leaves the
 // units soon, and small terms have a sum of their own.
 //
-// Units take some 30 cycles for an instruction and begin another after 6. Where a warp has one
-// slab, each term has a sum of its own, so that none waits for the one before it.
+// Where a warp has one slab, each term has a sum of its own, so that no instruction waits for the
+// one before it: 256 trees in groups of 16 took 0.96 of the time to infer, and 0.98 to train.
 template <int MOST, int READ, int ROWS, int DEEP, class Share, class X>
 __device__ __forceinline__ void multiply_by_tensor_cores(Share& share, int first, int count, X x,
                                                          float* part) {
