@@ -8,14 +8,13 @@ import pytest
 import vertexrt as vrt
 from tests.agreement import agree
 from tests.backend.test_cuda_cells import CHAIN, COMB, DAG, TREE, executables
-from tests.backend.test_layers_in_turn import HIDDEN, OneWeight
+from tests.backend.test_layers_in_turn import HIDDEN, OneWeight, batch_of_two_layers
 from tests.devices import gpu, require, shim
 from tests.functions import CLASSES, FUNCTIONS, WORDS, E
 from tests.runs import PLAIN, TOLERANCE, Way, assert_bits, assert_same, evaluate, train
 from tests.shim_device import ShimDevice
 from tests.strategies import with_pulls
 from vertexrt.api.network import Network
-from vertexrt.data.edges import chain, typed_batch
 from vertexrt.engine.variant import Passes
 from vertexrt.kernels.cuda import persistent
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
@@ -130,16 +129,8 @@ def test_a_step_moves_parameters_by_them() -> None:
 @pytest.mark.parametrize("processors", [1, 2])
 @shim
 def test_a_layer_sums_up_a_gradient_that_others_add_to(processors: int) -> None:
-    sizes = np.array([5, 3, 4])
-    x = np.random.default_rng(3).standard_normal((sizes.sum(), HIDDEN)).astype(np.float32)
-    own = np.arange(sizes.sum())
-    edges = {
-        ("low", "below", "up"): np.stack([own, own], 1),
-        ("up", "before", "up"): chain(sizes),
-    }
-    batch = typed_batch(dict.fromkeys(("low", "up"), sizes), edges, {"low": {"x": x}})
     way = Way("shim", engine="persistent", processors=processors, passes=ON_CHIP)
-    here = agree(OneWeight, batch, way)
+    here = agree(OneWeight, batch_of_two_layers(), way)
     assert any(h.is_sum for each in executables(here) for x in each.writer.sides for h in x.held)
 
 
@@ -177,14 +168,6 @@ class Pair(vrt.Model):
 @pytest.mark.parametrize("rest", [0, 1])
 @shim
 def test_kinds_that_go_back_alike_may_sum_up_other_values(rest: int) -> None:
-    sizes = np.array([5, 3, 4])
-    x = np.random.default_rng(3).standard_normal((sizes.sum(), HIDDEN)).astype(np.float32)
-    own = np.arange(sizes.sum())
-    own = own[own % 2 == rest]
-    edges = {
-        ("given", "below", "above"): np.stack([own, own], 1),
-        ("above", "before", "above"): chain(sizes),
-    }
-    batch = typed_batch(dict.fromkeys(("given", "above"), sizes), edges, {"given": {"x": x}})
+    batch = batch_of_two_layers("given", "above", slice(rest, None, 2))
     way = Way("shim", engine="persistent", processors=2, passes=ON_CHIP)
     assert summed(agree(Pair, batch, way))

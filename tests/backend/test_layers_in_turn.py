@@ -121,18 +121,22 @@ class OneWeight(vrt.Model):
         self.up = Up(self.low)
 
 
+def batch_of_two_layers(
+    low: str = "low", up: str = "up", read: slice = slice(None)
+) -> vrt.GraphBatch:
+    """Chains, which read some of as many vertices below them."""
+    sizes = np.array([5, 3, 4])
+    x = np.random.default_rng(3).standard_normal((sizes.sum(), HIDDEN)).astype(np.float32)
+    own = np.arange(sizes.sum())[read]
+    edges = {(low, "below", up): np.stack([own, own], 1), (up, "before", up): chain(sizes)}
+    return typed_batch(dict.fromkeys((low, up), sizes), edges, {low: {"x": x}})
+
+
 @pytest.mark.parametrize("processors", [1, 2])
 @on_gpus
 def test_two_layers_add_to_one_gradient(device: str, processors: int) -> None:
-    sizes = np.array([5, 3, 4])
-    x = np.random.default_rng(3).standard_normal((sizes.sum(), HIDDEN)).astype(np.float32)
-    own = np.arange(sizes.sum())
-    edges = {
-        ("low", "below", "up"): np.stack([own, own], 1),
-        ("up", "before", "up"): chain(sizes),
-    }
-    batch = typed_batch(dict.fromkeys(("low", "up"), sizes), edges, {"low": {"x": x}})
-    agree(OneWeight, batch, Way(device, engine="persistent", processors=processors))
+    way = Way(device, engine="persistent", processors=processors)
+    agree(OneWeight, batch_of_two_layers(), way)
 
 
 class Reader(vrt.VertexFunction):

@@ -242,7 +242,7 @@ class _Cut:
                     raise NoCell("states that are not made on the path")
         reading = [s for s, stage in enumerate(stages) if _reads_states(stage)]
         if any(stage.to_states for stage in stages[: max(reading, default=0)]):
-            # Whoever has met over them may send the next row to the place of a child.
+            # A member that has met over them may send the next row to the place of a child.
             raise NoCell("states that are sent before those of children have been read")
         slots = 0 if self.lists else self.program.arity or 0
         if slots > MOST_SLOTS:

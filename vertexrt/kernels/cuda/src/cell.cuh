@@ -245,8 +245,8 @@ struct CellMachine : CellReads<Side_> {
     __device__ __forceinline__ void stage(const Rows& rows, int count, int edge_count,
                                           int sent_rows) {
         constexpr int VECTORS = Stage::TO_BUFFERS + Stage::TO_STATES + Stage::TO_EDGES;
-        // Buffers take turns in levels that meet over them: whoever has met in one knows that all
-        // have read those of the one before.
+        // Buffers take turns in levels that meet over them: when a member has met in one, all have
+        // read those of the one before.
         if constexpr (FIRST && Cell::EXCHANGED + Cell::EXCHANGED_EDGES > 0)
             if (Cell::EXCHANGED > 0 || edge_count > 0) parity ^= 1;
         if constexpr (Stage::MULTIPLIES) Stage::multiply(*this, rows, count, edge_count);

@@ -46,8 +46,8 @@ inline float element_of(FlaggedWord x) {
 #endif
 
 // Wait for about as long as words are on their way: looks for what has not come yet would only be
-// in their way. A step of an LSTM of 1024 in 128 processors took 2.27 us on an H200 without a pause,
-// and 2.08 with this one; 250 and 700 cycles were slower.
+// in their way. A step of an LSTM of 1024 in 128 processors took 2.27 us on an H200 without a
+// pause, and 2.08 with this one; 250 and 700 cycles were slower.
 constexpr int PAUSE = 400;  // cycles
 __device__ __forceinline__ void pause() {
 #ifdef __CUDACC_RTC__
