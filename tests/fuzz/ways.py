@@ -21,9 +21,9 @@ DTYPES = ("float64", "float32")
 
 # Passes that mean nothing, or are refused, on some engine or device.
 ONLY_BATCHED = {"loop", "streams"}
-ONLY_PERSISTENT = {"segment", "hold", "cuts"}
+ONLY_PERSISTENT = {"segment", "hold", "cuts", "gradients"}
 ONLY_HOST = {"loop", "products"}
-ONLY_GPU = {"streams", "hold", "cuts"}
+ONLY_GPU = {"streams", "hold", "cuts", "gradients"}
 
 
 @dataclass(frozen=True, slots=True)
