@@ -56,7 +56,7 @@ def batch_of(name: str, graphs: int) -> GraphBatch:
 HEADER = """\
 struct alignas(16) Instruction {
     int op, program, rows, first, listed, edges, first_edge, wait, temporary, start, across, \
-down, before, counter;
+down, before, counter, launch, step;
 };
 constexpr int INSTRUCTION_WORDS = sizeof(Instruction) / sizeof(int);
 enum { END, FORWARD, BACKWARD, SQUARES, FINISH, CHECK, UPDATE, FIRST_OP };  // `op`
@@ -223,7 +223,10 @@ BROKEN = {
     "words[place(FORWARD, 1), LISTED] = 4000": "listed rows",
     "words[first(), EDGES] = 7": "those of its rows",
     "words[first(), ACROSS] = 2": "no launch asks for it",
-    "words[1, BEFORE] = 5": "blocks before it",
+    "words[1, BEFORE] = 5": "5 blocks and 0 counters before it",
+    "words[first(), LAUNCH] += 1": "no launch asks for it",
+    "words[first(), STEP] += 1": "no launch asks for it",
+    "words[place(SQUARES, -1), OP] = CHECK": "lacks step",
     # The same temporaries for two launches of a stage, and some beyond the room.
     "words[words[:, TEMPORARY] > 0, TEMPORARY] = 0": "that has its temporaries",
     "words[first(), TEMPORARY] = 1 << 20": "elements",
@@ -309,8 +312,8 @@ def test_launches_of_a_round_have_counters_of_their_own() -> None:
     net, graph = on_paper(WordTree(), 2), InputGraph.from_children(TREE, {"word": words})
     launch = Step(launch_of(net, GraphBatch.from_graphs([graph] * 3), False), {})
     launch.check()
-    launch.refused("words[:, COUNTER] = 0", "none that its round has twice")
-    with pytest.raises(PlanError, match="counters"):
+    launch.refused("words[:, COUNTER] = 0", "0 counters before it")
+    with pytest.raises(PlanError, match="counters up to"):
         launch.check(counters=1)
 
 

@@ -39,7 +39,6 @@ from vertexrt.engine.shared_step import step_in_group
 from vertexrt.engine.update import Outcome, Update
 from vertexrt.engine.variant import ending_with
 from vertexrt.errors import DeviceError
-from vertexrt.kernels.cuda.branches import Branches
 from vertexrt.kernels.cuda.copies import Copies
 from vertexrt.kernels.cuda.device import Allocation, Device, InAChild, no_memory
 from vertexrt.kernels.cuda.device_explanation import DeviceExplanation
@@ -64,6 +63,7 @@ from vertexrt.kernels.cuda.step_end import (
     StepEnd,
     ending_of,
 )
+from vertexrt.kernels.cuda.streams import Streams
 from vertexrt.kernels.cuda.update_apart import update_apart
 from vertexrt.kernels.cuda.upload import ReadyRun, UploadSlot
 from vertexrt.locks import share
@@ -85,8 +85,8 @@ class CudaExecutor:
         store = model.store
         poisons = config().check
         self.session = Session(device, store, model.param_at, poisons)
-        streams = model.passes.streams
-        self.branches = Branches(self.session, streams) if streams > 1 else None
+        count = model.passes.streams
+        self.streams = Streams(self.session, count) if count > 1 else None
         self.persistent_launch = PersistentLaunch(self.session)
         self._given = GivenResults(device)
         self.copies = Copies(self.session, store)
@@ -104,7 +104,7 @@ class CudaExecutor:
 
     def explanation(self) -> DeviceExplanation:
         """Return what `explain` asks of a GPU."""
-        return DeviceExplanation(self.persistent_launch, self.branches)
+        return DeviceExplanation(self.persistent_launch, self.streams)
 
     def after_fork(self) -> None:
         """Refuse every use."""
@@ -372,7 +372,7 @@ class CudaExecutor:
             made, _ = ready_scripts(self.persistent_launch, run, part, ending)
         else:
             replays = self.model.passes.replay and run.kept is None
-            made = ready_table(session, run, part, ending, self.branches, replays)
+            made = ready_table(session, run, part, ending, self.streams, replays)
         if keeps:
             keep_upload(session, run, part, made)
         return made

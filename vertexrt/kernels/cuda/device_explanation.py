@@ -9,14 +9,14 @@ import numpy as np
 
 from vertexrt.engine.batched import Run
 from vertexrt.engine.variant import Variant
-from vertexrt.kernels.cuda.branches import Branches
 from vertexrt.kernels.cuda.cell_text import CellText
-from vertexrt.kernels.cuda.dependences import launched_steps
 from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.driver import IS_GEMM, Grid, sizes_of
 from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.explain import Launch, explain_launch
 from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch
+from vertexrt.kernels.cuda.rounds import launched_steps
+from vertexrt.kernels.cuda.streams import Streams
 from vertexrt.kernels.cuda.wide_products import has_wide, splits_of
 from vertexrt.lower.launches import title_of
 from vertexrt.script.isa import NONE, WAIT
@@ -43,7 +43,7 @@ class DeviceExplanation:
     """See `Explanation`."""
 
     persistent_launch: PersistentLaunch
-    branches: Branches | None
+    streams: Streams | None
 
     def program(self, variant: Variant, number: int) -> list[str]:
         """Say in what a task program is launched, or that groups run it."""
@@ -77,7 +77,7 @@ class DeviceExplanation:
 
     def _launched(self, run: Run) -> LaunchCounts:
         executable = cast("CudaExecutable", run.ready.executable)
-        table = run.layout.table if self.branches is not None else executable.table_of(run)
+        table = run.layout.table if self.streams is not None else executable.table_of(run)
         lookups = self.persistent_launch.session.sorted_lookups(run, table)
         steps = executable.program[1]
         grids = [(steps[s], g) for _, s, g in launched_steps(table, executable.program, lookups)]
@@ -113,7 +113,7 @@ class DeviceExplanation:
             "wide": wide,
             "library": library,
         }
-        return found if self.branches is None else found | self.branches.counts(run)
+        return found if self.streams is None else found | self.streams.counts(run)
 
     def scripts(self, run: Run) -> str:
         """Print what the persistent kernel runs."""

@@ -17,15 +17,15 @@ from vertexrt.engine.layouts import ProgramFacts, lay_out
 from vertexrt.graph.digest import FACTORS, STARTS, hash_graphs
 from vertexrt.kernels.cuda.device_scripts import Chosen, LaidOut, OfKernel, write_all
 from vertexrt.kernels.cuda.pack import Arrays, Places, pack
-from vertexrt.kernels.cuda.script_rounds import Facts
+from vertexrt.kernels.cuda.rounds import Facts
+from vertexrt.kernels.cuda.steps import StepEffects
 from vertexrt.native.compiled import compile_ahead
 from vertexrt.scheduler.kinds import VertexFacts, is_within
 
 INTS, LONGS, TABLE = np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros((0, 0), np.int64)
 PULLS, FLAGS, BYTES = np.zeros((0, 0), np.int32), np.zeros(0, np.bool_), np.zeros(0, np.uint8)
-FACTS = Facts(
-    LONGS, LONGS, LONGS, 0, LONGS, TABLE, TABLE, FLAGS, FLAGS, LONGS, LONGS, LONGS, TABLE
-)  # fmt: skip
+EFFECTS = StepEffects(FLAGS, LONGS, LONGS, FLAGS, LONGS)
+FACTS = Facts(LONGS, LONGS, LONGS, 0, LONGS, TABLE, TABLE, FLAGS, EFFECTS, TABLE)
 CELLS = LONGS, LONGS, LONGS, LONGS, TABLE
 VERTICES = VertexFacts(
     LONGS, LONGS, TABLE, 0, LONGS, LONGS, LONGS, LONGS, LONGS, LONGS, LONGS, LONGS

@@ -10,10 +10,9 @@ import numpy as np
 
 from vertexrt.engine.batched import Run
 from vertexrt.kernels.cuda.cell_script import WORD, CellBatch, CellFacts, write_cells
-from vertexrt.kernels.cuda.gpu_script import write_common
 from vertexrt.kernels.cuda.lookups import sort_lookups
 from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
-from vertexrt.kernels.cuda.script_rounds import Facts, Launched
+from vertexrt.kernels.cuda.rounds import Facts, Launched, write_rounds
 from vertexrt.native.compiled import compiled
 from vertexrt.scheduler.rows import (
     ABOVE_EDGE,
@@ -124,7 +123,7 @@ def write_all(
         part_of(indices, extents, EVERY_PTR), batch.child_row, known.gradients,
         chosen.clips, chosen.updates, chosen.wide,
     )  # fmt: skip
-    made = write_common(launched, known.facts)
+    made = write_rounds(launched, known.facts)
     sorted_by = lookup_ptr, lookup_at, (word, ptr, row)
     return found, made + sorted_by + (chosen.clips, chosen.updates)
 

@@ -1,7 +1,7 @@
 """Write the persistent kernel of a function: its steps, and the cells of its path.
 
 The kernel is specialised for the processors of a group. `persistent.cuh` has what does not depend
-on the function; `gpu_script.py` writes the scripts.
+on the function; `rounds.py` writes the scripts.
 """
 
 from __future__ import annotations

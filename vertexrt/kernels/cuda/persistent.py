@@ -29,7 +29,7 @@ from vertexrt.kernels.cuda.path import (
     is_outside_path,
     place_path,
 )
-from vertexrt.kernels.cuda.script_rounds import Facts
+from vertexrt.kernels.cuda.rounds import Facts
 from vertexrt.kernels.cuda.step_end import FINISH, STORE
 from vertexrt.kernels.cuda.weights import MOST_OF_A_CLUSTER, Budget, Misfit, holds_pairs
 from vertexrt.kernels.cuda.wide_products import has_wide
@@ -308,7 +308,7 @@ class PersistentExecutable(Uploads):
         processors: of a group; groups: how many there may be.
         clustered: the groups are clusters.
         sides: [programs] on which side of the path groups run each, -1 for none.
-        facts: what `script_rounds.write_common` knows of the programs; cells: the same of cells.
+        facts: what `rounds.write_rounds` knows of the programs; cells: the same of cells.
         gradients: how many there are.
         wide: processors of a device where launches are cut, 0 elsewhere; see `cuts`.
         function: the kernel; writer: what wrote its source.
@@ -341,10 +341,7 @@ class PersistentExecutable(Uploads):
             sum(phase.stage == Stage.PATH for phase in writer.phases),
             *writer.encode(),
             stand_alone([step for x in writer.launches for step in x.steps]),
-            self.effects.only,
-            self.effects.counters,
-            self.effects.ptr,
-            self.effects.gradients,
+            self.effects,
             np.array(self.scratch, np.int64).reshape(-1, 3),
         )
         self.cells = writer.cell_facts()

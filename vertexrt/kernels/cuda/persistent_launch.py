@@ -12,7 +12,7 @@ import numpy.typing as npt
 from vertexrt.engine.batched import Part, Run
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.counter_ring import CounterRing
-from vertexrt.kernels.cuda.cuts import launch_apart, pieces_of
+from vertexrt.kernels.cuda.cuts import launch_rounds, pieces_of
 from vertexrt.kernels.cuda.device import Allocation, LaunchStruct
 from vertexrt.kernels.cuda.finish_step import (
     end_words,
@@ -43,6 +43,7 @@ COUNTERS_AT, FLAGGED_AT, BEGIN_AT, END_AT = map(
     ORDER_NAMES.index, ("counters", "flagged", "begin", "end")
 )
 STAMP = 4  # words of one, see `Timestamps` of barrier.cuh
+ONE_STREAM = np.zeros(1, np.int64)  # the events of `launch_rounds`, where there are none
 BOTH_CLOCKS = -1  # in place of an instruction: cycles, and nanoseconds
 PATIENCE = 2_000_000_000  # nanoseconds until a processor gives up waiting
 
@@ -74,7 +75,7 @@ class WrittenScripts:
 
     Attributes:
         script: int32 [*, COLUMNS].
-        apart: int64 [*, APART_COLUMNS], instructions that the kernel does not run, see `cuts`.
+        apart: int64 [*] the instructions that the kernel does not run, see `cuts`.
         elements: of temporaries that a stage needs; counters: that a round does.
         lookup_ptr, lookup_at, lookups: of `sort_lookups`.
         clips, updates: whether the step ends with a norm, and with an update.
@@ -249,8 +250,9 @@ class PersistentLaunch:
         lookups = written.lookup_ptr, written.lookup_at
 
         def launch(apart: Int64) -> None:
-            calls = self.session.calls_of(self.session.device.calls)
-            found = launch_apart(apart, table, tuple(executable.apart), words, lookups, calls)
+            calls, rows = self.session.calls_of(self.session.device.calls), written.script[apart]
+            program = tuple(executable.apart)
+            found = launch_rounds(rows, table, program, words, lookups, calls[None], ONE_STREAM)
             self.session.device.check(*found)
 
         return launch

@@ -28,7 +28,6 @@ from vertexrt.config import config
 from vertexrt.engine.batched import Part, Run
 from vertexrt.engine.trace import Timeline
 from vertexrt.graph.device_rows import DeviceRows
-from vertexrt.kernels.cuda.branches import Branches
 from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.device_timeline import record_launch
 from vertexrt.kernels.cuda.driver import launch
@@ -39,6 +38,7 @@ from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import NO_LIST, StepEnd
+from vertexrt.kernels.cuda.streams import Streams
 from vertexrt.kernels.cuda.upload import ReadyRun, UploadRoom, UploadSlot
 from vertexrt.kernels.cuda.verify_launch import verify_launch
 
@@ -269,16 +269,16 @@ def ready_table(
     run: Run,
     part: Part,
     ending: StepEnd | None,
-    branches: Branches | None,
+    streams: Streams | None,
     replays: bool,
 ) -> ReadyRun:
     """Upload a minibatch of the batched engine.
 
     Args:
-        branches: launch in place of `driver.launch`; replays: it may be replayed.
+        streams: launch in place of `driver.launch`; replays: it may be replayed.
     """
     executable: Any = run.ready.executable
-    table = (executable.table_of(run) if branches is None else run.layout.table)[part.launches]
+    table = (executable.table_of(run) if streams is None else run.layout.table)[part.launches]
     replay = replay_of(session, run, part) if replays else None
     lookups = session.sorted_lookups(run, table, replay is not None)
     if replay is not None and ending is not None and not ending.groups:
@@ -287,9 +287,9 @@ def ready_table(
     slot, words, addresses = session.stage(executable, run, part, lists, ending, replay)
 
     apart = None
-    if branches is not None:  # what launches is kept with a run, so it does not hold that
+    if streams is not None:  # what launches is kept with a run, so it does not hold that
         lasting = run if run.kept is None else replace(run.bare(), kept=None)
-        apart = branches.launcher(lasting, table, words, lookups[:2])
+        apart = streams.launcher(lasting, table, words, lookups[:2])
     leave = leave_results(session, run, words, addresses)
     end: list[bytes] = []
     if ending is not None:
