@@ -22,7 +22,7 @@ from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
 from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
 from vertexrt.kernels.cuda.rounds import Facts
-from vertexrt.kernels.cuda.streams import facts_of, rounds_of
+from vertexrt.kernels.cuda.streams import facts_of_run, rounds_of
 from vertexrt.kernels.cuda.verify_launch import verify_rounds
 from vertexrt.scheduler import POLICIES
 from vertexrt.script.isa import NONE, WAIT
@@ -47,7 +47,7 @@ class Captured(NamedTuple):
     def check(self, **changed: Any) -> None:
         """Verify the rounds, of which something may be changed."""
         run, written = self.run, replace(self.written, **changed)
-        verify_rounds(run, self.table, run.variant.tasks, facts_of(run), written)
+        verify_rounds(run, self.table, run.variant.tasks, facts_of_run(run), written)
 
 
 def captured(
@@ -158,7 +158,7 @@ def test_what_the_scheduler_does_not_know_is_found(
 ) -> None:
     make, arity = FUNCTIONS["tree-lstm"]
     (each,) = captured(make(), arity, "serial", Passes(streams=3))
-    run, facts = each.run, facts_of(each.run)
+    run, facts = each.run, facts_of_run(each.run)
     wrong = rounds_of(run, each.table, each.lookups, thinks(facts))
     with pytest.raises(PlanError, match=said):
         verify_rounds(run, each.table, run.variant.tasks, facts, wrong)

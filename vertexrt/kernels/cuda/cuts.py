@@ -27,7 +27,7 @@ from vertexrt.kernels.cuda.driver import (
 from vertexrt.kernels.cuda.executable import kernel_name, kernel_sources
 from vertexrt.kernels.cuda.instruction import COUNTER, LAUNCH, STEP
 from vertexrt.kernels.cuda.pack import ARRIVED_AT, TEMPORARY
-from vertexrt.kernels.cuda.steps import Kernel, Launches, Step
+from vertexrt.kernels.cuda.steps import Kernel, Launches
 from vertexrt.native.compiled import compiled
 from vertexrt.script import isa
 
@@ -48,20 +48,9 @@ class ApartSteps(NamedTuple):
     step_words: Int64
 
 
-def stand_alone(steps: Sequence[Step]) -> npt.NDArray[np.bool_]:
+def stand_alone(steps: Sequence[Kernel]) -> npt.NDArray[np.bool_]:
     """Tell which steps may be kernels of their own, or products: bool [steps]."""
-    found = [s.product is not None or s.scratch <= MOST_SCRATCH for s in _all(steps)]
-    return np.array(found, np.bool_)
-
-
-def _all(steps: Sequence[Step]) -> list[Kernel]:
-    """Return the steps of a persistent kernel, which are all kernels."""
-    return [step for step in steps if isinstance(step, Kernel)]
-
-
-def _kernels_of(steps: Sequence[Step]) -> tuple[Kernel, ...]:
-    """List the steps that are kernels of their own: no products."""
-    return tuple(s for s in _all(steps) if s.product is None and s.scratch <= MOST_SCRATCH)
+    return np.array([s.product is not None or s.scratch <= MOST_SCRATCH for s in steps], np.bool_)
 
 
 def load_apart(
@@ -76,9 +65,14 @@ def load_apart(
     Args:
         products: of `encode_products`; numbers: of the words, by name.
     """
-    alone = [replace(x, steps=_kernels_of(x.steps)) for x in launches]
+    ours = [[s for s in x.steps if isinstance(s, Kernel)] for x in launches]  # all of them
+    names = [[kernel_name(s.body) for s in steps] for steps in ours]
+    alone = [
+        replace(x, steps=tuple(s for s in steps if not s.product and s.scratch <= MOST_SCRATCH))
+        for x, steps in zip(launches, ours, strict=True)
+    ]
     kernels = device.load([*kernel_sources(alone).values()], np.dtype(dtype))
-    functions = [[kernels.get(kernel_name(s.body), 0) for s in _all(x.steps)] for x in launches]
+    functions = [[kernels.get(name, 0) for name in each] for each in names]
     _, steps, step_words = encode(launches, functions, numbers)
     is_product = products[:, IS_GEMM] != 0
     steps[is_product] = products[is_product]
@@ -102,13 +96,14 @@ def launch_rounds(
         program: steps [steps, STEP_COLUMNS] and step_words, of `driver.encode`.
         words, lookups: of `driver.launch`; calls: [streams, CALLS] too, of each stream.
         events: int64 [streams] of the driver; the first is not used.
-    Returns: the error of the driver (or of cuBLAS, plus CUBLAS_CODES), 0 for none; launch and step.
+    Returns: the error of the driver (or of cuBLAS, plus CUBLAS_CODES), 0 for none; the last launch
+        and step.
     """
     (steps, step_words), (lookup_ptr, lookup_at), main = program, lookups, calls[0]
     arguments, temporary, counters = room_for_arguments(steps), words[TEMPORARY], words[ARRIVED_AT]
-    begin, failed = 0, (0, 0, 0)
-    while begin < len(script) and failed[0] == 0:
-        end, code = begin + 1, 0
+    begin, code, t, s = 0, 0, 0, 0
+    while begin < len(script) and code == 0:
+        end = begin + 1
         while end < len(script) and script[end, isa.WAIT] == isa.NONE:
             end += 1
         streams = min(len(calls), end - begin)
@@ -118,24 +113,21 @@ def launch_rounds(
                     main[RECORD], main[WAIT], events[k], main[STREAM], calls[k, STREAM]
                 )
         for at in range(begin, end):
-            row, own = script[at], calls[(at - begin) % streams]
-            t, s = row[LAUNCH], row[STEP]
-            grid = extent(steps[s], table[t], lookup_at, lookup_ptr[t])
-            words[TEMPORARY] = temporary + main[ITEMSIZE] * row[isa.TEMPORARY]
-            words[ARRIVED_AT] = counters + 4 * row[COUNTER]
             if code == 0:
+                row, own = script[at], calls[(at - begin) % streams]
+                t, s = row[LAUNCH], row[STEP]
+                grid = extent(steps[s], table[t], lookup_at, lookup_ptr[t])
+                words[TEMPORARY] = temporary + main[ITEMSIZE] * row[isa.TEMPORARY]
+                words[ARRIVED_AT] = counters + 4 * row[COUNTER]
                 code = launch_step(steps[s], table[t], grid, step_words, words, own, arguments)
-            if code != 0 and failed[0] == 0:
-                failed = code, t, s
         for k in range(1, streams):
-            code = order_streams(
+            joined = order_streams(
                 main[RECORD], main[WAIT], events[k], calls[k, STREAM], main[STREAM]
             )
-            if code != 0 and failed[0] == 0:
-                failed = code, script[begin, LAUNCH], script[begin, STEP]
+            code = code if code != 0 else joined
         words[TEMPORARY], words[ARRIVED_AT] = temporary, counters
         begin = end
-    return failed
+    return code, t, s
 
 
 class Piece(NamedTuple):

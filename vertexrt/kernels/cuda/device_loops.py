@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from vertexrt.engine.layouts import ProgramFacts, lay_out
 from vertexrt.graph.digest import FACTORS, STARTS, hash_graphs
-from vertexrt.kernels.cuda.device_scripts import Chosen, LaidOut, OfKernel, write_all
+from vertexrt.kernels.cuda.device_scripts import write_all
 from vertexrt.kernels.cuda.pack import Arrays, Places, pack
 from vertexrt.kernels.cuda.rounds import Facts
 from vertexrt.kernels.cuda.steps import StepEffects
@@ -43,12 +43,9 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     """
     reals = np.zeros(0, dtype)
     compile_ahead(
-        write_all,
-        tuple(LaidOut(TABLE, PULLS, INTS, INTS, TABLE, INTS, INTS)),
-        tuple(OfKernel(0, LONGS, LONGS, FACTS, CELLS)),
-        tuple(Chosen(1, False, False, 0, False)),
-        BYTES,
-    )
+        write_all, TABLE, PULLS, INTS, (INTS, TABLE), INTS, INTS, (LONGS, LONGS), tuple(FACTS),
+        CELLS, 0, 1, False, False, 0, False, BYTES,
+    )  # fmt: skip
     compile_ahead(
         lay_out, INTS, INTS, INTS, INTS, PULLS, reals, 0, False, False, False, VERTICES, PROGRAMS,
         (LONGS, False, INTS, LONGS),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -35,97 +35,62 @@ Array = np.ndarray[Any, Any]
 new_room = partial(np.empty, dtype=np.uint8)
 
 
-class LaidOut(NamedTuple):
-    """A scheduled minibatch, as a compiled call takes it.
-
-    Attributes:
-        table: launches; pulls: int32 [pulls, V]; rows: of launches that take a list.
-        indices, extents: of `number_rows`; graph_ptr: of the batch.
-        seen: of `sort_lookups`.
-    """
-
-    table: Array
-    pulls: Array
-    rows: Array
-    indices: Array
-    extents: Array
-    graph_ptr: Array
-    seen: Array
-
-
-class OfKernel(NamedTuple):
-    """What is known of a kernel whatever the minibatch.
-
-    Attributes:
-        gradients, lookups_ptr, lookups, facts, cells: of `PersistentExecutable`.
-    """
-
-    gradients: int
-    lookups_ptr: Array
-    lookups: Array
-    facts: Facts
-    cells: tuple[Array, Array, Array, Array, Array]
-
-
-class Chosen(NamedTuple):
-    """How a minibatch is run.
-
-    Attributes:
-        groups: that the graphs are shared out among.
-        clips, updates, wide: of `Launched`.
-        has_cells: what `write_cells` writes is known.
-    """
-
-    groups: int
-    clips: bool
-    updates: bool
-    wide: int
-    has_cells: bool
-
-
 @compiled
 def write_all(
-    of_batch: tuple[Any, ...],
+    table: Array,
+    pulls: Array,
+    rows: Array,
+    schedule: tuple[Array, Array],
+    graph_ptr: Array,
+    seen: Array,
+    lookups: tuple[Array, Array],
     of_kernel: tuple[Any, ...],
-    of_run: tuple[Any, ...],
+    of_cells: tuple[Array, ...],
+    gradients: int,
+    groups: int,
+    clips: bool,
+    updates: bool,
+    wide: int,
+    has_cells: bool,
     room: Array,
 ) -> tuple[Any, ...]:
     """Write all scripts of a launch in one call: objects of Python between them would cost more.
 
-    Records are made inside, where that costs nothing: plain tuples come in.
-
     Args:
-        of_batch: the fields of `LaidOut`; of_kernel: of `OfKernel`; of_run: of `Chosen`;
-            room: of `write_cells`.
+        table: of launches; pulls: int32 [pulls, V]; rows: of launches that take a list.
+        schedule: indices and extents, of `number_rows`; graph_ptr: of the batch.
+        seen, lookups: of `sort_lookups`.
+        of_kernel: the fields of `Facts`; of_cells: of `CellFacts`.
+        gradients, clips, updates, wide: of `Launched`.
+        groups: that the graphs are shared out among.
+        has_cells: what `write_cells` writes is known; room: of it.
     Returns: what `write_cells` does; the fields of `WrittenScripts`.
     """
-    scheduled, known, chosen = LaidOut(*of_batch), OfKernel(*of_kernel), Chosen(*of_run)
-    table, indices, extents = scheduled.table, scheduled.indices, scheduled.extents
+    indices, extents = schedule
     found = 0, np.zeros((0, 0, 2), np.int32), True
-    batch = CellBatch(
-        table,
-        part_of(indices, extents, EDGE_PTR),
-        part_of(indices, extents, CHILD_ROW),
-        part_of(indices, extents, PARENT_PTR),
-        part_of(indices, extents, EDGE_ROW),
-        part_of(indices, extents, PARENT_EDGE),
-        part_of(indices, extents, ABOVE_EDGE),
-    )
-    if not chosen.has_cells:
-        groups = Groups(part_of(indices, extents, ORDER), scheduled.graph_ptr, chosen.groups)
-        found = write_cells(CellFacts(*known.cells), batch, groups, room)
+    edge_ptr, child_row = part_of(indices, extents, EDGE_PTR), part_of(indices, extents, CHILD_ROW)
+    if not has_cells:
+        batch = CellBatch(
+            table,
+            edge_ptr,
+            child_row,
+            part_of(indices, extents, PARENT_PTR),
+            part_of(indices, extents, EDGE_ROW),
+            part_of(indices, extents, PARENT_EDGE),
+            part_of(indices, extents, ABOVE_EDGE),
+        )
+        shared_out = Groups(part_of(indices, extents, ORDER), graph_ptr, groups)
+        found = write_cells(CellFacts(*of_cells), batch, shared_out, room)
     lookup_ptr, lookup_at, word, ptr, row = sort_lookups(
-        table, (known.lookups_ptr, known.lookups), scheduled.pulls,
-        (indices, extents), scheduled.rows, scheduled.seen, False,
-    )  # fmt: skip
+        table, lookups, pulls, schedule, rows, seen, False
+    )
     launched = Launched(
-        table, lookup_ptr, lookup_at, scheduled.rows, batch.edge_ptr,
-        part_of(indices, extents, EVERY_PTR), batch.child_row, known.gradients,
-        chosen.clips, chosen.updates, chosen.wide,
+        table, lookup_ptr, lookup_at, rows, edge_ptr, part_of(indices, extents, EVERY_PTR),
+        child_row, gradients, clips, updates, wide,
     )  # fmt: skip
-    made = write_rounds(launched, known.facts)
     sorted_by = lookup_ptr, lookup_at, (word, ptr, row)
-    return found, made + sorted_by + (chosen.clips, chosen.updates)
+    made = write_rounds(launched, Facts(*of_kernel))
+    return found, made + sorted_by + (clips, updates)
 
 
 def write_launch(
@@ -156,23 +121,21 @@ def write_launch(
         kept = layout.scripts.get(key)
         wide = 0 if persistent_launch.watched else executable.wide
         (count, sections, fits), written = write_all(
-            (
-                table,
-                run.inputs.index,
-                run.layout.rows,
-                run.layout.indices,
-                run.layout.extents,
-                layout.graph_ptr,
-                seen,
-            ),
-            (
-                executable.gradients,
-                executable.lookups_ptr,
-                executable.lookups,
-                executable.facts,
-                tuple(executable.cells),
-            ),
-            (groups, clips, updates, wide, kept is not None),
+            table,
+            run.inputs.index,
+            layout.rows,
+            (layout.indices, layout.extents),
+            layout.graph_ptr,
+            seen,
+            (executable.lookups_ptr, executable.lookups),
+            tuple(executable.facts),
+            tuple(executable.cells),
+            executable.gradients,
+            groups,
+            clips,
+            updates,
+            wide,
+            kept is not None,
             room,
         )
         if not fits:

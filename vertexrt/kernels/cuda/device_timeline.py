@@ -19,6 +19,7 @@ from vertexrt.kernels.cuda.instruction import (
     FIRST_OP,
     FORWARD,
     SQUARES,
+    STEP,
     UPDATE,
 )
 from vertexrt.kernels.cuda.persistent_launch import BOTH_CLOCKS, Paths, WrittenScripts
@@ -55,7 +56,7 @@ def record_launch(
     timeline.begin()
     ran = int((stamps[:, 0, 0] == BOTH_CLOCKS).sum())  # the others were not launched
     groups, each, script = path.groups, executable.processors, written.script
-    parts = _parts(executable, written)
+    parts = _parts(executable, script)
     waits_for = np.where(script[:, WAIT] != NONE, ran, 0)
     special = [SPECIAL.get(op) for op in script[:, OP].tolist()]
     bounds = [*range(0, groups * each + 1, each), ran]
@@ -97,13 +98,7 @@ def _times(own: Array) -> Array:
     return np.asarray(time + since.astype(np.int64))
 
 
-def _parts(executable: PersistentExecutable, written: WrittenScripts) -> Array:
+def _parts(executable: PersistentExecutable, script: Array) -> Array:
     """Return which step of its program each instruction runs, 0 where it runs none."""
-    script, writer = written.script, executable.writer
-    steps_ptr = executable.facts.steps_ptr
-    parts = np.zeros(len(script), np.int64)
-    for at, (op, program) in enumerate(script[:, [OP, PROGRAM]].tolist()):
-        if op >= FIRST_OP:
-            steps = writer.all_steps[steps_ptr[program] : steps_ptr[program + 1]]
-            parts[at] = [writer.op(step) for step in steps].index(op)
-    return parts
+    first = executable.facts.steps_ptr[script[:, PROGRAM]]
+    return np.where(script[:, OP] >= FIRST_OP, script[:, STEP] - first, 0)

@@ -29,7 +29,7 @@ from vertexrt.kernels.cuda.path import (
     is_outside_path,
     place_path,
 )
-from vertexrt.kernels.cuda.rounds import Facts
+from vertexrt.kernels.cuda.rounds import facts_of
 from vertexrt.kernels.cuda.step_end import FINISH, STORE
 from vertexrt.kernels.cuda.weights import MOST_OF_A_CLUSTER, Budget, Misfit, holds_pairs
 from vertexrt.kernels.cuda.wide_products import has_wide
@@ -334,15 +334,13 @@ class PersistentExecutable(Uploads):
         self.wide = _cut(device, dtype, asked)
         self.want([self.numbers[word] for word in writer.words()])
         self.sides = _sides(tasks, writer.phases)
-        self.facts = Facts(
-            np.array([int(t.task.stage) for t in tasks], np.int64),
-            np.array([t.task.phase.place for t in tasks], np.int64),
+        self.facts = facts_of(
+            [t.task for t in tasks],
+            writer.encode(),
+            stand_alone(writer.all_steps),
+            self,
             self.sides,
             sum(phase.stage == Stage.PATH for phase in writer.phases),
-            *writer.encode(),
-            stand_alone([step for x in writer.launches for step in x.steps]),
-            self.effects,
-            np.array(self.scratch, np.int64).reshape(-1, 3),
         )
         self.cells = writer.cell_facts()
         self.gradients = len(binding.params)

@@ -12,13 +12,15 @@ products (`cuts.py`), or all of them, on several streams (`streams.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.driver import FUNCTION, IS_GEMM, Grid, extent, sizes_of
+from vertexrt.kernels.cuda.executable import Uploads
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,
     BACKWARD,
@@ -74,6 +76,31 @@ class Facts(NamedTuple):
     alone: Array
     effects: StepEffects
     scratch: Array
+
+
+def facts_of(
+    tasks: Sequence[TaskProgram],
+    program: tuple[Array, Array, Array],
+    alone: Array,
+    of: Uploads,
+    sides: Array,
+    forward: int = 0,
+) -> Facts:
+    """Return what scripts of task programs are written from.
+
+    Args:
+        program: steps_ptr, steps and products of `Facts`.
+    """
+    return Facts(
+        np.array([int(task.stage) for task in tasks], np.int64),
+        np.array([task.phase.place for task in tasks], np.int64),
+        sides,
+        forward,
+        *program,
+        alone,
+        of.effects,
+        np.array(of.scratch, np.int64).reshape(-1, 3),
+    )
 
 
 class Launched(NamedTuple):

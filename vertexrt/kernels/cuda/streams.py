@@ -25,7 +25,7 @@ from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.instruction import FIRST_OP
 from vertexrt.kernels.cuda.pack import ARRIVED_AT, TEMPORARY
 from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
-from vertexrt.kernels.cuda.rounds import ALL_APART, Facts, Launched, write_rounds
+from vertexrt.kernels.cuda.rounds import ALL_APART, Facts, Launched, facts_of, write_rounds
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.verify_launch import verify_rounds
 from vertexrt.native.compiled import compiled
@@ -53,7 +53,7 @@ class Streams:
             table: of launches; lookups: of `driver.launch`.
         Raises: PlanError under VERTEXRT_CHECK=1, when steps that need each other overlap.
         """
-        facts = facts_of(run)
+        facts = facts_of_run(run)
         found = rounds_of(run, table, lookups, facts)
         if config().check:
             verify_rounds(run, table, run.variant.tasks, facts, found)
@@ -101,28 +101,18 @@ class Streams:
         return launch
 
 
-def facts_of(run: Run) -> Facts:
+def facts_of_run(run: Run) -> Facts:
     """Return what rounds of the batched engine are written from."""
     executable, tasks = cast("CudaExecutable", run.ready.executable), run.variant.tasks
     steps_ptr, steps, _ = executable.program
-    numbered = steps.copy()
+    numbered, alone = steps.copy(), np.ones(len(steps), np.bool_)
     numbered[:, FUNCTION] = FIRST_OP + np.arange(len(steps))
-    return Facts(
-        np.array([int(task.stage) for task in tasks], np.int64),
-        np.array([task.phase.place for task in tasks], np.int64),
-        np.full(len(tasks), -1, np.int64),
-        0,
-        steps_ptr,
-        numbered,
-        steps,
-        np.ones(len(steps), np.bool_),
-        executable.effects,
-        np.array(executable.scratch, np.int64).reshape(-1, 3),
-    )
+    sides = np.full(len(tasks), -1, np.int64)
+    return facts_of(tasks, (steps_ptr, numbered, steps), alone, executable, sides)
 
 
 def rounds_of(run: Run, table: Array, lookups: tuple[Array, ...], facts: Facts) -> WrittenScripts:
-    """Put launches of a minibatch in rounds, given what `facts_of` returns."""
+    """Put launches of a minibatch in rounds, given what `facts_of_run` returns."""
     s, (lookup_ptr, lookup_at) = run.layout.schedule, lookups
     of_schedule = run.layout.rows, s.edge_ptr, s.every_ptr, s.child_row
     asked = len(run.variant.binding.params), False, False, ALL_APART

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -34,6 +34,7 @@ from vertexrt.kernels.cuda.instruction import (
     FIRST_OP,
     FORWARD,
     LAUNCH,
+    OPS,
     SQUARES,
     START,
     STEP,
@@ -65,15 +66,7 @@ Array = np.ndarray[Any, Any]
 
 OF_TABLE = [ROWS, FIRST, LISTED, EDGES, FIRST_EDGE]
 OPERANDS = [OP, PROGRAM, *OF_TABLE, START, ACROSS, DOWN]
-OP_WORD = {
-    END: "end",
-    FORWARD: "forward",
-    BACKWARD: "backward",
-    SQUARES: "squares",
-    FINISH: "finish",
-    CHECK: "check",
-    UPDATE: "update",
-}
+OP_WORD = {op: name.lower() for op, name in enumerate(OPS[:FIRST_OP])}
 ONCE = "each step of each launch once"
 AFTER = "does not wait for"
 
@@ -230,13 +223,6 @@ class _Rounds:
     def _places(self, *ops: int) -> list[int]:
         return np.flatnonzero(np.isin(self.script[:, OP], ops)).tolist()
 
-    def _after(self, later: Iterable[int], earlier: Iterable[int], what: str) -> None:
-        """Check that instructions run in later rounds than others."""
-        before = max(earlier, key=lambda at: int(self.round[at]), default=None)
-        for at in later:
-            if before is not None and self.round[at] <= self.round[before]:
-                self.fail(at, f"no wait after instruction {before}", f"a wait for {what}")
-
     def order(self) -> None:
         """Check the order of stages, of the groups' work and of the end of the step."""
         facts, of_phase, loss = self.facts, defaultdict[int, list[int]](list), list[int]()
@@ -250,15 +236,19 @@ class _Rounds:
             of_phase[2 * int(mine.max()) + (-1 if back else 1)].append(at)
             loss += [] if back else [at]
         done = list[int]()
-        for phase in sorted(of_phase):
-            self._after(of_phase[phase], done, "the stage before")
-            done += of_phase[phase]
-        squares, finish = self._places(SQUARES), self._places(FINISH)
-        self._after(squares, done, "all gradients")
-        self._after(finish, loss + squares, "the loss, and the norm")
-        check = self._places(CHECK)
-        self._after(check, done + squares + finish, "the whole step")
-        self._after(self._places(UPDATE), check, "the check")
+        squares, finish, check, update = map(self._places, (SQUARES, FINISH, CHECK, UPDATE))
+        for later, earlier, what in (
+            *((of_phase[phase], done, "the stage before") for phase in sorted(of_phase)),
+            (squares, done, "all gradients"),
+            (finish, loss + squares, "the loss, and the norm"),
+            (check, done, "the whole step"),
+            (update, check, "the check"),
+        ):
+            before = max(earlier, key=lambda at: int(self.round[at]), default=-1)
+            for at in later:
+                if before >= 0 and self.round[at] <= self.round[before]:
+                    self.fail(at, f"no wait after instruction {before}", f"a wait for {what}")
+            done += later
 
     def temporaries(self) -> None:
         """Check that launches have temporaries within the room."""
