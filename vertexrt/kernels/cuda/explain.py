@@ -1,19 +1,25 @@
-"""Explain how the persistent engine of a GPU runs a batch: groups, weights on chip, scripts."""
+"""What `explain` says of a GPU: launches, and how the persistent engine runs a batch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
+from vertexrt.engine.batched import Run
+from vertexrt.engine.variant import Variant
 from vertexrt.errors import number_of
 from vertexrt.ir.layers import Phase
 from vertexrt.ir.passes.segment import PATH
 from vertexrt.ir.program import Stage
+from vertexrt.kernels.cuda.cell_text import CellText
 from vertexrt.kernels.cuda.cuts import pieces_of
+from vertexrt.kernels.cuda.device_scripts import write_launch
+from vertexrt.kernels.cuda.driver import IS_GEMM, Grid, sizes_of
+from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,
     BACKWARD,
@@ -25,10 +31,19 @@ from vertexrt.kernels.cuda.instruction import (
     SQUARES,
     UPDATE,
 )
-from vertexrt.kernels.cuda.persistent_launch import Paths, WrittenScripts, flagged_words
+from vertexrt.kernels.cuda.persistent_launch import (
+    Paths,
+    PersistentLaunch,
+    WrittenScripts,
+    flagged_words,
+)
+from vertexrt.kernels.cuda.rounds import launched_steps
+from vertexrt.kernels.cuda.streams import Streams
 from vertexrt.kernels.cuda.verify_cells import Level, Moved, decode_cells
 from vertexrt.kernels.cuda.weight_layout import THREADS
 from vertexrt.kernels.cuda.weights import Budget, ResidentWeight, SideWeights
+from vertexrt.kernels.cuda.wide_products import has_wide, splits_of
+from vertexrt.lower.launches import title_of
 from vertexrt.script.isa import NONE, OP, PROGRAM, WAIT
 
 if TYPE_CHECKING:
@@ -48,41 +63,115 @@ SPECIAL = {
 }
 
 
+class LaunchCounts(NamedTuple):
+    """What a run launches: kernels, products that warp groups make, and products of cuBLAS."""
+
+    kernels: int
+    wide: int
+    library: int
+
+    def __str__(self) -> str:
+        wide = f"{self.wide} products by warp groups, " if self.wide else ""
+        of = "" if self.wide else " products"
+        return f"{self.kernels} kernels, {wide}{self.library}{of} of cuBLAS"
+
+
 @dataclass(frozen=True, slots=True)
-class Launch:
-    """One launch of a persistent kernel, to be explained.
+class DeviceExplanation:
+    """See `Explanation`."""
 
-    Attributes:
-        path, written: its scripts; blocks: processors that it has.
-        params: of `Binding`.
-        trains: it has a backward side.
-    """
+    persistent_launch: PersistentLaunch
+    streams: Streams | None
 
-    executable: PersistentExecutable
-    path: Paths
-    written: WrittenScripts
-    blocks: int
-    params: Mapping[str, int]
-    trains: bool
+    def program(self, variant: Variant, number: int) -> list[str]:
+        """Say in what a task program is launched, or that groups run it."""
+        if not variant.processors:
+            launches = cast("CudaExecutable", variant.ready().executable).launches
+            return [f"launches: {title_of(step)}" for step in launches[number].plan.steps]
+        executable = cast("PersistentExecutable", variant.ready().processors)
+        if executable.sides[number] >= 0:
+            return ["groups of processors run it as a cell"]
+        steps = executable.launches[number].plan.steps
+        return [f"all processors run: {title_of(step)}" for step in steps]
 
+    def kernels(self, variant: Variant, number: int) -> str:
+        """Print the groups' kernels, and name the others."""
+        if not variant.processors:
+            launches = cast("CudaExecutable", variant.ready().executable).launches
+            return str(launches[number].plan)
+        executable = cast("PersistentExecutable", variant.ready().processors)
+        if executable.sides[number] < 0:
+            return str(executable.launches[number].plan)
+        side, writer = int(executable.sides[number]), executable.writer
+        cells, places = writer.cells[side]
+        text = CellText(f"side_{side}", cells, writer.sides[side], places, writer.numbers)
+        return "\n".join(text.lines())
 
-def explain_launch(launch: Launch) -> str:
-    """Print what a step on a batch runs: groups, what they hold, and their scripts."""
-    executable, path, written = launch.executable, launch.path, launch.written
-    lines = ["The persistent kernel"]
-    lines += ["  " + line for line in _groups(executable, path, launch.blocks)]
-    lines += ["", "Weights on chip: bytes that they take of a processor"]
-    lines += ["  " + line for line in _weights(launch)]
-    if executable.writer.cells:
-        lines += ["", "Phases that run as cells: see docs/device.md"]
-        lines += ["  " + line for line in _cells(executable, path)]
-    if executable.writer.in_turn:
-        lines += ["", "Phases of the path that run in turn, by all processors"]
-        for phase, why in executable.writer.in_turn.items():
-            lines.append(f"  {_side_word(phase)}: {why}")
-    lines += ["", "Script of all processors"]
-    lines += ["  " + line for line in _common(executable, written)]
-    return "\n".join(lines)
+    def calls(self, run: Run) -> str:
+        """Say how many kernels, and products, there are."""
+        if run.configuration.persistent:
+            return "1 kernel, which runs all of them and the end of the step"
+        return f"{self._launched(run)}, and the end of the step"
+
+    def _launched(self, run: Run) -> LaunchCounts:
+        executable = cast("CudaExecutable", run.ready.executable)
+        table = run.layout.table if self.streams is not None else executable.table_of(run)
+        lookups = self.persistent_launch.session.sorted_lookups(run, table)
+        steps = executable.program[1]
+        grids = [(steps[s], g) for _, s, g in launched_steps(table, executable.program, lookups)]
+        products = [(step, g) for step, g in grids if step[IS_GEMM]]
+        wide = sum(self._is_wide(step, g) for step, g in products)
+        return LaunchCounts(len(grids) - len(products), wide, len(products) - wide)
+
+    def _is_wide(self, step: np.ndarray[Any, Any], grid: Grid) -> bool:
+        session = self.persistent_launch.session
+        if not has_wide(session.device, session.dtype):
+            return False
+        m, n, k = map(int, sizes_of(step, grid.across))
+        splits = splits_of(m, n, k, session.device.processors)
+        return splits == 1 or (splits > 1 and session.splits_depth)
+
+    def counts(self, run: Run) -> dict[str, float]:
+        """Count kernels; products, and what several streams share; or instructions and waits."""
+        if run.configuration.persistent:
+            _, _, written = self._written(run)
+            return {
+                "calls": 1,
+                "kernels": 1,
+                "instructions": len(written.script),
+                "waits": int((written.script[:, WAIT] != NONE).sum()),
+            }
+        kernels, wide, library = self._launched(run)
+        found: dict[str, float] = {
+            "calls": 1,
+            "kernels": kernels,
+            "wide": wide,
+            "library": library,
+        }
+        return found if self.streams is None else found | self.streams.counts(run)
+
+    def _written(self, run: Run) -> tuple[PersistentExecutable, Paths, WrittenScripts]:
+        trains = run.variant.use.backward
+        return write_launch(run, run.layout.table, self.persistent_launch, False, trains)
+
+    def scripts(self, run: Run) -> str:
+        """Print what the persistent kernel runs: groups, what they hold, and their scripts."""
+        executable, path, written = self._written(run)
+        writer, params = executable.writer, run.variant.binding.params
+        blocks, trains = self.persistent_launch.blocks(executable), run.variant.use.backward
+        sections = {
+            "The persistent kernel": _groups(executable, path, blocks),
+            "Weights on chip: bytes that they take of a processor": _weights(
+                executable, path.groups, params, trains
+            ),
+            "Phases that run as cells: see docs/device.md": _cells(executable, path),
+            "Phases of the path that run in turn, by all processors": [
+                f"{_side_word(phase)}: {why}" for phase, why in writer.in_turn.items()
+            ],
+            "Script of all processors": _common(executable, written),
+        }
+        told = ["\n  ".join([title, *lines]) for title, lines in sections.items() if lines]
+        return "\n\n".join(told)
 
 
 def _groups(executable: PersistentExecutable, path: Paths, blocks: int) -> list[str]:
@@ -128,11 +217,12 @@ def _cells(executable: PersistentExecutable, path: Paths) -> list[str]:
 # Weights.
 
 
-def _weights(launch: Launch) -> list[str]:
-    executable, writer = launch.executable, launch.executable.writer
-    groups, itemsize = launch.path.groups, writer.itemsize
-    names = {f"param_{k}": name for name, k in launch.params.items()}
-    names |= {f"gradient_{k}": f"sums of the gradient of {x}" for x, k in launch.params.items()}
+def _weights(
+    executable: PersistentExecutable, groups: int, params: Mapping[str, int], trains: bool
+) -> list[str]:
+    writer = executable.writer
+    names = {f"param_{k}": name for name, k in params.items()}
+    names |= {f"gradient_{k}": f"sums of the gradient of {x}" for x, k in params.items()}
     lines, loaded = [], 0
     if writer.cells:
         more = "; as pairs of bfloat16" if writer.budget.pairs else ""
@@ -143,8 +233,8 @@ def _weights(launch: Launch) -> list[str]:
     for phase, side in zip(writer.phases, writer.sides, strict=True):
         lines += _held(_side_word(phase), side, writer.budget, names)
         held = [h for h in side.held if not h.is_sum]
-        loaded += loaded_elements(held, groups) * itemsize
-    if launch.trains:
+        loaded += loaded_elements(held, groups) * writer.itemsize
+    if trains:
         lines += _gradients(executable, names)
     if writer.in_turn:
         lines.append("those of phases in turn are in memory, and read by each product")

@@ -30,8 +30,8 @@ from vertexrt.kernels.cuda.thread_groups import (
     GroupContext,
     lower_group,
     row_threads,
+    width_of,
 )
-from vertexrt.kernels.cuda.thread_widths import width_of
 from vertexrt.kernels.layout import PAD, Binding
 from vertexrt.kernels.task_tensors import by_rows, gradients_of
 from vertexrt.lower.kernel import (
