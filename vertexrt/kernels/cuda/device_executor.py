@@ -44,6 +44,7 @@ from vertexrt.kernels.cuda.device import Allocation, Device, InAChild, no_memory
 from vertexrt.kernels.cuda.device_group import DeviceGroup, DeviceGroups
 from vertexrt.kernels.cuda.device_results import leave
 from vertexrt.kernels.cuda.explain import DeviceExplanation
+from vertexrt.kernels.cuda.finish_step import update_apart
 from vertexrt.kernels.cuda.flights import Commit, Flight, Flights, Landing
 from vertexrt.kernels.cuda.group_steps import GroupSteps
 from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch
@@ -64,7 +65,6 @@ from vertexrt.kernels.cuda.step_end import (
     ending_of,
 )
 from vertexrt.kernels.cuda.streams import Streams
-from vertexrt.kernels.cuda.update_apart import update_apart
 from vertexrt.kernels.cuda.upload import ReadyRun, UploadSlot
 from vertexrt.locks import share
 

@@ -12,6 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vertexrt.native.compiled import compiled
+from vertexrt.scheduler.rows import (
+    ABOVE_EDGE,
+    CHILD_ROW,
+    EDGE_PTR,
+    EDGE_ROW,
+    EVERY_PTR,
+    ORDER,
+    PARENT_EDGE,
+    PARENT_PTR,
+    part_of,
+)
 
 Array = np.ndarray[Any, Any]
 
@@ -37,11 +48,9 @@ FIXED_WORDS = (*ADDRESSES, *INDICES, "user_number", "user_edge", "weight", "scal
 FIXED, FIRST_INDEX = len(FIXED_WORDS), len(ADDRESSES)
 USER_NUMBER, USER_EDGE, WEIGHT, SCALE, RANDOM_SEED = range(FIRST_INDEX + len(INDICES), FIXED)
 
-# The arrays of `Schedule` that are int32, in its order, and those of INDICES after the rows.
-PARTS = 13
-ORDER, EDGE_PTR, CHILD_ROW, EDGE_ROW, PARENT_PTR, PARENT_EDGE = 0, 4, 5, 6, 7, 8
-FIRST_LAST, MOST_LAST = 9, 3  # every_ptr, edge_order, relation_ptr: the last words, `edge_words`
-ABOVE_EDGE = 12  # its numbers are words after these, of all layers but the top one
+MOST_LAST = 3  # every_ptr, edge_order, relation_ptr: the last words, `edge_words`
+# The parts of a schedule that are INDICES after the rows. Numbers of ABOVE_EDGE are words after
+# the last ones, of all layers but the top one.
 UPLOADED = (ORDER, EDGE_PTR, CHILD_ROW, EDGE_ROW, PARENT_PTR, PARENT_EDGE)
 FIRST_PART, FIRST_SEGMENT = FIRST_INDEX + 1, FIRST_INDEX + 1 + len(UPLOADED)
 
@@ -198,15 +207,15 @@ def _pack_layout(upload: _Upload, batch: Arrays, last: tuple[int, int]) -> int:
     Args:
         last: how many edge words there are, and after them words of layers: the last words.
     """
-    words, (edges, layers) = upload.words, last
+    words, (edges, layers), indices, extents = upload.words, last, batch.indices, batch.extents
     end = _put(upload, FIRST_INDEX, 0, batch.rows)
     for k, uploaded in enumerate(UPLOADED):
-        end = _put(upload, FIRST_PART + k, end, _part(batch, uploaded))
+        end = _put(upload, FIRST_PART + k, end, part_of(indices, extents, uploaded))
     first = len(words) - layers
     for layer in range(layers):
-        words[first + layer] = _part(batch, ABOVE_EDGE)[layer]
+        words[first + layer] = part_of(indices, extents, ABOVE_EDGE)[layer]
     for edge in range(edges):
-        end = _put(upload, first - edges + edge, end, _part(batch, FIRST_LAST + edge))
+        end = _put(upload, first - edges + edge, end, part_of(indices, extents, EVERY_PTR + edge))
     words[WEIGHT] = upload.address + end
     return _copy(upload, end, batch.weight)
 
@@ -229,11 +238,6 @@ def _pack_lists(upload: _Upload, end: int, lists: tuple[Any, ...], addresses: Ar
         addresses[2 + k] = upload.address + end
         end = _copy(upload, end, array)
     return end
-
-
-def _part(batch: Arrays, part: int) -> Array:
-    """Return one of the arrays of the schedule."""
-    return batch.indices[batch.extents[part, 0] : batch.extents[part, 1]]
 
 
 def _put(upload: _Upload, word: int, at: int, array: Array) -> int:
