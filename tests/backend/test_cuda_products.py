@@ -10,10 +10,9 @@ import pytest
 from benchmarks.papers.stacks import Form, Stack, stack_batch
 from tests.devices import SHIM_AND_GPU, require
 from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate
-from vertexrt.kernels.cuda.calls import addresses_of
 from vertexrt.kernels.cuda.cupy_device import CupyDevice
 from vertexrt.kernels.cuda.device import Device
-from vertexrt.kernels.cuda.driver import encode, launch
+from vertexrt.kernels.cuda.driver import addresses_of, encode, launch
 from vertexrt.kernels.cuda.executable import kernel_name, kernel_sources
 from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.launch_text import write_launches

@@ -25,7 +25,6 @@ from vertexrt.config import config
 from vertexrt.engine.batched import Run
 from vertexrt.engine.variant import Variant
 from vertexrt.errors import PlanError
-from vertexrt.kernels.cuda.calls import RECORD, STREAM, WAIT, record_event, wait_for_event
 from vertexrt.kernels.cuda.dependences import (
     LaunchedSteps,
     first_conflict,
@@ -35,7 +34,16 @@ from vertexrt.kernels.cuda.dependences import (
     touched_rows,
 )
 from vertexrt.kernels.cuda.device import Allocation
-from vertexrt.kernels.cuda.driver import extent, launch_step, room_for_arguments
+from vertexrt.kernels.cuda.driver import (
+    RECORD,
+    STREAM,
+    WAIT,
+    extent,
+    launch_step,
+    record_event,
+    room_for_arguments,
+    wait_for_event,
+)
 from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.pack import ARRIVED_AT, TEMPORARY
 from vertexrt.kernels.cuda.session import COUNTERS, Session

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from vertexrt.kernels.cuda.calls import launch_configured
 from vertexrt.kernels.cuda.device import LaunchStruct
+from vertexrt.kernels.cuda.driver import launch_configured
 
 Array = np.ndarray[Any, Any]
 

@@ -14,7 +14,6 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from vertexrt.errors import DeviceError
-from vertexrt.kernels.cuda.calls import order_streams
 from vertexrt.kernels.cuda.cooperative import (
     LARGE_CLUSTERS,
     LARGEST_CLUSTER,
@@ -39,6 +38,7 @@ from vertexrt.kernels.cuda.device import (
     launch_error,
     no_memory,
 )
+from vertexrt.kernels.cuda.driver import order_streams
 from vertexrt.kernels.cuda.nccl import FIRST, NcclLink, new_number, own_gpu
 
 CUBLAS_HOST_POINTERS = 0

@@ -15,20 +15,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.kernels.cuda.calls import ITEMSIZE
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.driver import (
     IS_GEMM,
+    ITEMSIZE,
     encode,
     extent,
     launch_step,
     room_for_arguments,
     sizes_of,
+    splits_of,
 )
 from vertexrt.kernels.cuda.executable import kernel_name, kernel_sources
 from vertexrt.kernels.cuda.pack import TEMPORARY
 from vertexrt.kernels.cuda.steps import Kernel, Launches, Step
-from vertexrt.kernels.cuda.wide_products import splits_of
 from vertexrt.native.compiled import compiled
 
 Array = np.ndarray[Any, Any]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
-
-import numpy as np
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from vertexrt.engine.batched import Run
 from vertexrt.engine.variant import Variant
@@ -13,11 +11,10 @@ from vertexrt.kernels.cuda.branches import Branches
 from vertexrt.kernels.cuda.cell_text import CellText
 from vertexrt.kernels.cuda.dependences import launched_steps
 from vertexrt.kernels.cuda.device_scripts import write_launch
-from vertexrt.kernels.cuda.driver import IS_GEMM, Grid, sizes_of
+from vertexrt.kernels.cuda.driver import IS_GEMM, sizes_of, wide_splits
 from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.explain import Launch, explain_launch
 from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch
-from vertexrt.kernels.cuda.wide_products import has_wide, splits_of
 from vertexrt.lower.launches import title_of
 from vertexrt.script.isa import NONE, WAIT
 
@@ -78,20 +75,14 @@ class DeviceExplanation:
     def _launched(self, run: Run) -> LaunchCounts:
         executable = cast("CudaExecutable", run.ready.executable)
         table = run.layout.table if self.branches is not None else executable.table_of(run)
-        lookups = self.persistent_launch.session.sorted_lookups(run, table)
+        session = self.persistent_launch.session
+        lookups = session.sorted_lookups(run, table)
         steps = executable.program[1]
         grids = [(steps[s], g) for _, s, g in launched_steps(table, executable.program, lookups)]
         products = [(step, g) for step, g in grids if step[IS_GEMM]]
-        wide = sum(self._is_wide(step, g) for step, g in products)
+        calls = session.calls_of(session.device.calls)
+        wide = sum(wide_splits(calls, *sizes_of(step, g.across)) > 0 for step, g in products)
         return LaunchCounts(len(grids) - len(products), wide, len(products) - wide)
-
-    def _is_wide(self, step: np.ndarray[Any, Any], grid: Grid) -> bool:
-        session = self.persistent_launch.session
-        if not has_wide(session.device, session.dtype):
-            return False
-        m, n, k = map(int, sizes_of(step, grid.across))
-        splits = splits_of(m, n, k, session.device.processors)
-        return splits == 1 or (splits > 1 and session.splits_depth)
 
     def counts(self, run: Run) -> dict[str, float]:
         """Count kernels; products, and what several streams share; or instructions and waits."""

@@ -20,7 +20,7 @@ from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.cuda.compile import Spilled
 from vertexrt.kernels.cuda.cuts import ApartSteps, load_apart, stand_alone
 from vertexrt.kernels.cuda.device import Ahead, Device
-from vertexrt.kernels.cuda.driver import HEAD
+from vertexrt.kernels.cuda.driver import HEAD, has_wide
 from vertexrt.kernels.cuda.executable import Uploads, kernel_name, word_names
 from vertexrt.kernels.cuda.kernel import KernelWriter
 from vertexrt.kernels.cuda.path import (
@@ -32,7 +32,6 @@ from vertexrt.kernels.cuda.path import (
 from vertexrt.kernels.cuda.script_rounds import Facts
 from vertexrt.kernels.cuda.step_end import FINISH, STORE
 from vertexrt.kernels.cuda.weights import MOST_OF_A_CLUSTER, Budget, Misfit, holds_pairs
-from vertexrt.kernels.cuda.wide_products import has_wide
 from vertexrt.kernels.layout import Binding
 
 Int64 = npt.NDArray[np.int64]

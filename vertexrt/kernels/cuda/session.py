@@ -20,10 +20,16 @@ from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.update import NO_RANGES
 from vertexrt.errors import DeviceError, number_of
 from vertexrt.graph.device_rows import DeviceRows
-from vertexrt.kernels.cuda.calls import addresses_of, launch_each
 from vertexrt.kernels.cuda.compile import FOLDER
 from vertexrt.kernels.cuda.device import Allocation, Calls, Device
 from vertexrt.kernels.cuda.device_memory import SMALLER_MODEL, DeviceMemory, amount
+from vertexrt.kernels.cuda.driver import (
+    LEAST_SPLIT,
+    addresses_of,
+    launch_each,
+    load_wide,
+    split_bytes,
+)
 from vertexrt.kernels.cuda.executable import Uploads
 from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.lookups import sort_lookups
@@ -31,12 +37,11 @@ from vertexrt.kernels.cuda.pack import PackedUpload, aligned, pack
 from vertexrt.kernels.cuda.rules import kernels, structs
 from vertexrt.kernels.cuda.step_end import FOUND, StepEnd
 from vertexrt.kernels.cuda.upload import UploadBuffers, UploadRoom, UploadSlot
-from vertexrt.kernels.cuda.wide_products import LEAST_SPLIT, load_wide, split_bytes
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
-LAUNCH = Struct("4q")  # as `calls.launch_each` reads it
+LAUNCH = Struct("4q")  # as `driver.launch_each` reads it
 COUNTERS = 4 * LIMITS.counters  # bytes of those of a stream
 
 
@@ -165,18 +170,13 @@ class Session:
             self._calls[calls] = found
         return found
 
-    @property
-    def splits_depth(self) -> bool:
-        """Tell whether blocks may share the depth of a wide product."""
-        return self.values.size >= LEAST_SPLIT * self.dtype.itemsize
-
     def _split_of(self, handle: int) -> int:
         """Return where splits of wide products leave their sums, 0 where no weight is large enough.
 
         Args:
             handle: of cuBLAS: streams that have the same one come one after the other.
         """
-        if not self.splits_depth:
+        if self.values.size < LEAST_SPLIT * self.dtype.itemsize:
             return 0
         if handle not in self._split:
             size = split_bytes(self.device.processors)
