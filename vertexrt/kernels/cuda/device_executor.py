@@ -63,8 +63,8 @@ from vertexrt.kernels.cuda.step_end import (
     REFUSED,
     StepEnd,
     ending_of,
+    update_apart,
 )
-from vertexrt.kernels.cuda.update_apart import update_apart
 from vertexrt.kernels.cuda.upload import ReadyRun, UploadSlot
 from vertexrt.locks import share
 

@@ -20,10 +20,16 @@ from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.shared_step import COMPARED, SharedWork, sample_stride
 from vertexrt.kernels.cuda.device import Allocation, Span
 from vertexrt.kernels.cuda.device_group import DeviceGroup
-from vertexrt.kernels.cuda.finish_step import NO_LOSSES, Joined
 from vertexrt.kernels.cuda.pack import ALIGN
 from vertexrt.kernels.cuda.session import Session
-from vertexrt.kernels.cuda.step_end import GAVE_UP, PIECE, PIECES_A_BLOCK, THREADS
+from vertexrt.kernels.cuda.step_end import (
+    GAVE_UP,
+    NO_LOSSES,
+    PIECE,
+    PIECES_A_BLOCK,
+    THREADS,
+    Joined,
+)
 from vertexrt.kernels.cuda.upload import UploadBuffers, UploadSlot
 from vertexrt.parallel.group import ProcessGroup
 

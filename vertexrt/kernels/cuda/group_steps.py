@@ -38,10 +38,15 @@ from vertexrt.kernels.cuda.device_gradients import (
     told_bytes,
 )
 from vertexrt.kernels.cuda.device_group import DeviceGroup
-from vertexrt.kernels.cuda.finish_step import finish_step, make_room
 from vertexrt.kernels.cuda.flights import Commit, Flight
 from vertexrt.kernels.cuda.session import DeviceArena, Session
-from vertexrt.kernels.cuda.step_end import StepEnd, end_of, starts_and_widths
+from vertexrt.kernels.cuda.step_end import (
+    StepEnd,
+    end_of,
+    finish_step,
+    make_room,
+    starts_and_widths,
+)
 from vertexrt.kernels.cuda.upload import SLOTS, UploadSlot
 from vertexrt.parallel.group import ProcessGroup
 from vertexrt.parallel.sums import add_in_pairs, parts_over

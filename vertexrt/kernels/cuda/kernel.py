@@ -21,7 +21,7 @@ from vertexrt.kernels.cuda.kernel_loop import OutsideStep, kernel_loop, outside_
 from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.launch_text import write_launches
 from vertexrt.kernels.cuda.path import PlacedPath, is_outside_path, without_sums
-from vertexrt.kernels.cuda.rules import structs
+from vertexrt.kernels.cuda.step_end import structs
 from vertexrt.kernels.cuda.steps import Kernel, Launches
 from vertexrt.kernels.cuda.task_launches import lower_launches
 from vertexrt.kernels.cuda.weight_layout import THREADS, TILE_ROWS

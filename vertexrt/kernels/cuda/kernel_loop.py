@@ -14,7 +14,7 @@ from typing import NamedTuple
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.cuda.cell_text import SharedSide
 from vertexrt.kernels.cuda.instruction import FIRST_OP
-from vertexrt.kernels.cuda.rules import update_cases
+from vertexrt.kernels.cuda.step_end import update_cases
 
 # Sides of the path that a kernel has in one function; more get functions of their own, else the
 # compiler keeps in registers what several have in common, and spills.

@@ -14,11 +14,6 @@ from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.counter_ring import CounterRing
 from vertexrt.kernels.cuda.cuts import launch_apart, pieces_of
 from vertexrt.kernels.cuda.device import Allocation, LaunchStruct
-from vertexrt.kernels.cuda.finish_step import (
-    end_words,
-    finish_step,
-    leave_results,
-)
 from vertexrt.kernels.cuda.pack import ARRIVED_AT, TEMPORARY, WEIGHT
 from vertexrt.kernels.cuda.persistent import ORDER_NAMES, ORDERS, PersistentExecutable
 from vertexrt.kernels.cuda.session import Session
@@ -31,6 +26,9 @@ from vertexrt.kernels.cuda.step_end import (
     REACHED,
     STORE,
     StepEnd,
+    end_words,
+    finish_step,
+    leave_results,
 )
 from vertexrt.kernels.cuda.upload import ReadyRun, UploadSlot
 

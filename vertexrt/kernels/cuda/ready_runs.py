@@ -33,12 +33,11 @@ from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.device_timeline import record_launch
 from vertexrt.kernels.cuda.driver import launch
 from vertexrt.kernels.cuda.executable import CudaExecutable, Uploads
-from vertexrt.kernels.cuda.finish_step import finish_step, leave_results
 from vertexrt.kernels.cuda.pack import FIXED, SCALE, TEMPORARY, WEIGHT
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
 from vertexrt.kernels.cuda.session import Session
-from vertexrt.kernels.cuda.step_end import NO_LIST, StepEnd
+from vertexrt.kernels.cuda.step_end import NO_LIST, StepEnd, finish_step, leave_results
 from vertexrt.kernels.cuda.upload import ReadyRun, UploadRoom, UploadSlot
 from vertexrt.kernels.cuda.verify_launch import verify_launch
 

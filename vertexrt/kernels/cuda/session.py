@@ -8,7 +8,6 @@ next minibatch while the device works on this one (VPPS, section III-C1).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from struct import Struct
 from typing import Any
 
@@ -20,7 +19,6 @@ from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.update import NO_RANGES
 from vertexrt.errors import DeviceError, number_of
 from vertexrt.graph.device_rows import DeviceRows
-from vertexrt.kernels.cuda.compile import FOLDER
 from vertexrt.kernels.cuda.device import Allocation, Calls, Device
 from vertexrt.kernels.cuda.device_memory import SMALLER_MODEL, DeviceMemory, amount
 from vertexrt.kernels.cuda.driver import (
@@ -34,8 +32,7 @@ from vertexrt.kernels.cuda.executable import Uploads
 from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.lookups import sort_lookups
 from vertexrt.kernels.cuda.pack import PackedUpload, aligned, pack
-from vertexrt.kernels.cuda.rules import kernels, structs
-from vertexrt.kernels.cuda.step_end import FOUND, StepEnd
+from vertexrt.kernels.cuda.step_end import FOUND, StepEnd, update_source
 from vertexrt.kernels.cuda.upload import UploadBuffers, UploadRoom, UploadSlot
 
 Array = np.ndarray[Any, Any]
@@ -43,12 +40,6 @@ Int64 = npt.NDArray[np.int64]
 
 LAUNCH = Struct("4q")  # as `driver.launch_each` reads it
 COUNTERS = 4 * LIMITS.counters  # bytes of those of a stream
-
-
-@cache
-def update_source() -> str:
-    """Return the kernels at the end of a step; each rule has those that check and that update."""
-    return (FOLDER / "update.cu").read_text() + structs() + kernels()
 
 
 class Session:

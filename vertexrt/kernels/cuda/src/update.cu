@@ -1,4 +1,4 @@
-// The kernels at the end of a step, as the batched engine launches them; `rules.py` adds those of
+// The kernels at the end of a step, as the batched engine launches them; `step_end.py` adds those of
 // each update rule. And one that copies results.
 #include "update.cuh"
 

@@ -149,7 +149,7 @@ __device__ __forceinline__ void finish_step(const Finish& a) {
     if (!(loss - loss == 0.0) || !(norm - norm == 0.0)) a.found->refused = 1.0;
 }
 
-// Values and state of W elements. A rule (`rules.py` writes a struct for each) has `SLOTS` of
+// Values and state of W elements. A rule (`step_end.py` writes a struct for each) has `SLOTS` of
 // state, and `step`, which moves one element, given its gradient.
 template <class Rule, int W>
 struct Updated {
