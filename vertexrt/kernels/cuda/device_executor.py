@@ -42,9 +42,9 @@ from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.branches import Branches
 from vertexrt.kernels.cuda.copies import Copies
 from vertexrt.kernels.cuda.device import Allocation, Device, InAChild, no_memory
-from vertexrt.kernels.cuda.device_explanation import DeviceExplanation
 from vertexrt.kernels.cuda.device_group import DeviceGroup, DeviceGroups
 from vertexrt.kernels.cuda.device_results import leave
+from vertexrt.kernels.cuda.explain import DeviceExplanation
 from vertexrt.kernels.cuda.flights import Commit, Flight, Flights, Landing
 from vertexrt.kernels.cuda.group_steps import GroupSteps
 from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch

@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from vertexrt.engine.layouts import ProgramFacts, lay_out
 from vertexrt.graph.digest import FACTORS, STARTS, hash_graphs
-from vertexrt.kernels.cuda.device_scripts import Chosen, LaidOut, OfKernel, write_all
 from vertexrt.kernels.cuda.pack import Arrays, Places, pack
+from vertexrt.kernels.cuda.persistent_launch import write_all
 from vertexrt.kernels.cuda.script_rounds import Facts
 from vertexrt.native.compiled import compile_ahead
 from vertexrt.scheduler.kinds import VertexFacts, is_within
@@ -43,12 +43,9 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     """
     reals = np.zeros(0, dtype)
     compile_ahead(
-        write_all,
-        tuple(LaidOut(TABLE, PULLS, INTS, INTS, TABLE, INTS, INTS)),
-        tuple(OfKernel(0, LONGS, LONGS, FACTS, CELLS)),
-        tuple(Chosen(1, False, False, 0, False)),
-        BYTES,
-    )
+        write_all, TABLE, PULLS, INTS, INTS, TABLE, INTS, INTS, FACTS, CELLS, (LONGS, LONGS), 0, 1,
+        False, False, 0, False, BYTES,
+    )  # fmt: skip
     compile_ahead(
         lay_out, INTS, INTS, INTS, INTS, PULLS, reals, 0, False, False, False, VERTICES, PROGRAMS,
         (LONGS, False, INTS, LONGS),

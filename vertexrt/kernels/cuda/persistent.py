@@ -2,9 +2,9 @@
 its weights, and made ready for a device.
 
 The kernel is specialised for the processors of a group. `persistent.cuh` has what does not depend
-on the function; `launch_scripts.py` writes the scripts. All steps outside the path share one loop
-over blocks, and a table says which words of the kernel are the arguments of each: with a loop of
-its own for each step, the function is 80 KB larger, and takes a tenth of the time to compile a
+on the function; `persistent_launch.py` writes the scripts. All steps outside the path share one
+loop over blocks, and a table says which words of the kernel are the arguments of each: with a loop
+of its own for each step, the function is 80 KB larger, and takes a tenth of the time to compile a
 training kernel more.
 """
 
@@ -265,7 +265,7 @@ class PersistentExecutable(Uploads):
 
     Attributes:
         processors: of a group; groups: how many there may be.
-        clustered: the groups are clusters.
+        clustered: the groups are clusters; blocks: of a launch, those of whole clusters then.
         sides: [programs] on which side of the path groups run each, -1 for none.
         facts: what `script_rounds.write_common` knows of the programs; cells: the same of cells.
         gradients: how many there are.
@@ -290,6 +290,7 @@ class PersistentExecutable(Uploads):
         self.processors = writer.processors
         self.clustered = 1 < self.processors <= MOST_OF_A_CLUSTER
         self.groups = groups_of(self.processors, self.function, device)
+        self.blocks = self.groups * self.processors if self.clustered else device.processors
         self.wide = device.processors if asked.cuts and has_wide(device, dtype) else 0
         self.want([self.numbers[word] for word in writer.words()])
         phases = {phase: side for side, phase in enumerate(writer.phases)}

@@ -1,41 +1,75 @@
-"""Launch a persistent kernel: a whole step, driven by scripts that go up with the minibatch."""
+"""Launch a persistent kernel: a whole step, driven by scripts that go up with the minibatch.
+
+All processors follow one script, of rows of `instruction.py`; on the path each group follows its
+own, which `cell_script` writes. They are array code, for every minibatch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.batched import Part, Run
+from vertexrt.engine.trace import GroupRecord, Special, Timeline
 from vertexrt.errors import DeviceError
+from vertexrt.ir.program import Stage
+from vertexrt.kernels.cuda.cell_script import WORD, CellBatch, CellFacts, write_cells
 from vertexrt.kernels.cuda.counter_ring import CounterRing
-from vertexrt.kernels.cuda.cuts import launch_apart, pieces_of
+from vertexrt.kernels.cuda.cuts import APART_COLUMNS, launch_apart, pieces_of
 from vertexrt.kernels.cuda.device import Allocation, LaunchStruct
+from vertexrt.kernels.cuda.instruction import (
+    BACKWARD,
+    CHECK,
+    COLUMNS,
+    END,
+    FINISH,
+    FIRST_OP,
+    FOR_ALL,
+    FORWARD,
+    SQUARES,
+    UPDATE,
+)
+from vertexrt.kernels.cuda.lookups import sort_lookups
 from vertexrt.kernels.cuda.pack import ARRIVED_AT, TEMPORARY, WEIGHT
 from vertexrt.kernels.cuda.persistent import ORDER_NAMES, ORDERS, PersistentExecutable
+from vertexrt.kernels.cuda.script_rounds import Drafts, Facts, Launched, add_rounds, draft_stage
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import (
-    FINISH,
     FOUND,
     GAVE_UP,
     GAVE_UP_AT,
     GAVE_UP_INSTRUCTION,
+    NO_END,
     REACHED,
-    STORE,
     StepEnd,
     end_words,
     finish_step,
     leave_results,
 )
 from vertexrt.kernels.cuda.upload import ReadyRun, UploadSlot
+from vertexrt.native.compiled import compiled
+from vertexrt.scheduler.rows import (
+    ABOVE_EDGE,
+    CHILD_ROW,
+    EDGE_PTR,
+    EDGE_ROW,
+    EVERY_PTR,
+    ORDER,
+    PARENT_EDGE,
+    PARENT_PTR,
+    part_of,
+)
+from vertexrt.script.groups import Groups
+from vertexrt.script.isa import NONE, OP, PROGRAM, WAIT
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
-NO_ENDING = bytes(STORE.size), bytes(FINISH.size)
 # Words that each launch writes: of counters and flagged words, and what is run of the script.
 COUNTERS_AT, FLAGGED_AT, BEGIN_AT, END_AT = map(
     ORDER_NAMES.index, ("counters", "flagged", "begin", "end")
@@ -45,32 +79,129 @@ BOTH_CLOCKS = -1  # in place of an instruction: cycles, and nanoseconds
 PATIENCE = 2_000_000_000  # nanoseconds until a processor gives up waiting
 
 
-@dataclass(slots=True)
-class Paths:
-    """The scripts of the groups of a launch.
+PATH, LAZY, PATH_BACKWARD = (int(s) for s in (Stage.PATH, Stage.LAZY, Stage.PATH_BACKWARD))
 
-    Attributes:
-        executable: the kernel.
-        groups: how many there are.
-        cells: the words of `cell_script.write_cells`; cell_sections: of it.
+
+def write_common(launched: Launched, facts: Facts) -> tuple[Array, Array, int, int]:
+    """Write the script that all processors follow, in rounds (see `script_rounds`).
+
+    Returns: int32 [*, COLUMNS]; int64 [*, APART_COLUMNS] what of it the kernel does not run, see
+        `cuts`; the elements of temporaries that a stage needs, and the counters that a round does.
     """
+    table, launches = launched.table, len(launched.table)
+    most = 10 + 2 * launches
+    for t in range(launches):
+        most += facts.steps_ptr[table[t, 0] + 1] - facts.steps_ptr[table[t, 0]]
+    script, apart = np.zeros((most, COLUMNS), np.int32), np.empty((most, APART_COLUMNS), np.int64)
+    drafts = Drafts(
+        np.zeros((most, COLUMNS), np.int32),
+        np.empty(most, np.int64),
+        np.empty((most, APART_COLUMNS), np.int64),
+        np.empty(launched.gradients + 1, np.int64),
+        np.full(len(launched.edge_ptr), NONE, np.int64),
+    )
+    count, cut, temporary, counters, begin, early = 0, 0, 0, 0, 0, False
+    while begin < launches:
+        now, end, side = facts.stages[table[begin, 0]], begin, -1
+        phase = facts.phases[table[begin, 0]]
+        while end < launches and facts.phases[table[end, 0]] == phase:
+            side = max(side, facts.sides[table[end, 0]])  # some launch is the groups'
+            end += 1
+        if side >= 0 and now == PATH_BACKWARD:
+            count = _add(script, count, BACKWARD, count > 0, side)
+        if now > LAZY and launched.updates and not launched.clips and not early:  # loss is known
+            count = _add(script, count, FINISH, True)
+            early = True
+        drafts.last[:] = -1
+        found, used = draft_stage(launched, facts, begin, end, drafts)
+        temporary = max(temporary, used)
+        count, cut, most = add_rounds(script, apart, (count, cut), drafts, found)
+        counters = max(counters, most)
+        if side >= 0 and now == PATH:
+            count = _add(script, count, FORWARD, count > 0, side)
+        begin = end
+    if launched.updates:
+        for op in (SQUARES, FINISH, CHECK, UPDATE):
+            if not ((op == SQUARES and not launched.clips) or (op == FINISH and early)):
+                count = _add(script, count, op, True)
+    count = _add(script, count, END, False)
+    return script[:count], apart[:cut], temporary, counters
 
-    executable: PersistentExecutable
-    groups: int
-    cells: npt.NDArray[np.int32]
-    cell_sections: npt.NDArray[np.int32]
+
+def _add(script: Array, count: int, op: int, waits: bool, side: int = 0) -> int:
+    """Write an instruction that is no step of the function; return how many there are then."""
+    script[count, OP], script[count, PROGRAM] = op, side
+    script[count, WAIT] = FOR_ALL if waits else NONE
+    return count + 1
 
 
-def flagged_words(executable: PersistentExecutable, path: Paths) -> int:
-    """Return how many words a launch has for elements that are sent with flags."""
-    return 2 * path.groups * executable.writer.cell_room
+new_room = partial(np.empty, dtype=np.uint8)
+
+
+@compiled
+def write_all(
+    table: Array,
+    pulls: Array,
+    rows: Array,
+    indices: Array,
+    extents: Array,
+    graph_ptr: Array,
+    seen: Array,
+    facts: Facts,
+    cells: CellFacts,
+    lookups: tuple[Array, Array],
+    gradients: int,
+    groups: int,
+    clips: bool,
+    updates: bool,
+    wide: int,
+    has_cells: bool,
+    room: Array,
+) -> tuple[Any, ...]:
+    """Write all scripts of a launch in one call: objects of Python between them would cost more.
+
+    Args:
+        table: launches; pulls: int32 [pulls, V]; rows: of launches that take a list.
+        indices, extents: of `number_rows`; graph_ptr: of the batch.
+        seen: of `sort_lookups`.
+        facts, cells, gradients: of `PersistentExecutable`; lookups: its `lookups_ptr` and those.
+        groups: that the graphs are shared out among.
+        clips, updates, wide: of `Launched`.
+        has_cells: what `write_cells` writes is known; room: of it.
+    Returns: what `write_cells` does; the fields of `WrittenScripts` after those.
+    """
+    found = 0, np.zeros((0, 0, 2), np.int32), True
+    batch = CellBatch(
+        table,
+        part_of(indices, extents, EDGE_PTR),
+        part_of(indices, extents, CHILD_ROW),
+        part_of(indices, extents, PARENT_PTR),
+        part_of(indices, extents, EDGE_ROW),
+        part_of(indices, extents, PARENT_EDGE),
+        part_of(indices, extents, ABOVE_EDGE),
+    )
+    if not has_cells:
+        shared_out = Groups(part_of(indices, extents, ORDER), graph_ptr, groups)
+        found = write_cells(cells, batch, shared_out, room)
+    lookup_ptr, lookup_at, word, ptr, row = sort_lookups(
+        table, lookups, pulls, (indices, extents), rows, seen, False
+    )
+    launched = Launched(
+        table, lookup_ptr, lookup_at, rows, batch.edge_ptr, part_of(indices, extents, EVERY_PTR),
+        batch.child_row, gradients, clips, updates, wide,
+    )  # fmt: skip
+    sorted_by = lookup_ptr, lookup_at, (word, ptr, row), clips, updates
+    return found, write_common(launched, facts) + sorted_by
 
 
 @dataclass(slots=True)
 class WrittenScripts:
-    """The script of all processors of a launch.
+    """The scripts of a launch: of its groups, and of all processors.
 
     Attributes:
+        executable: the kernel.
+        groups: how many there are.
+        cells: int32, the words of `cell_script.write_cells`; cell_sections: of it.
         script: int32 [*, COLUMNS].
         apart: int64 [*, APART_COLUMNS], instructions that the kernel does not run, see `cuts`.
         elements: of temporaries that a stage needs; counters: that a round does.
@@ -78,6 +209,10 @@ class WrittenScripts:
         clips, updates: whether the step ends with a norm, and with an update.
     """
 
+    executable: PersistentExecutable
+    groups: int
+    cells: Array
+    cell_sections: Array
     script: npt.NDArray[np.int32]
     apart: Int64
     elements: int
@@ -87,6 +222,56 @@ class WrittenScripts:
     lookups: tuple[Array, ...]
     clips: bool
     updates: bool
+
+    @property
+    def flagged_words(self) -> int:
+        """How many words the launch has for elements that are sent with flags."""
+        return 2 * self.groups * self.executable.writer.cell_room
+
+
+def write_launch(
+    run: Run,
+    table: Array,
+    persistent_launch: PersistentLaunch,
+    clips: bool,
+    updates: bool,
+    take_room: Callable[[int], Array] = new_room,
+) -> WrittenScripts:
+    """Write the scripts of the one launch that stands for launches of a minibatch's table.
+
+    Groups of processors share the graphs of a batch. Where the batch does not fit the cells of the
+    kernel, the one without cells runs it.
+
+    Args:
+        table: the launches.
+        clips, updates: whether they end with a norm, and with an update.
+        take_room: given a number of bytes, returns at least so many, where scripts of cells lie; by
+            default anew, where they do not go up.
+    """
+    executable = cast("PersistentExecutable", run.ready.processors)
+    graphs, layout, count, fits = run.share.batch.num_graphs, run.layout, 0, False
+    seen = persistent_launch.session.marks(run.variant.reader.largest)
+    while not fits or count < 0:
+        room, groups = take_room(WORD * -count), min(executable.groups, graphs)
+        key = executable, len(table), *table[:1, 0].tolist(), groups
+        kept = layout.scripts.get(key)
+        wide = 0 if persistent_launch.watched else executable.wide
+        (count, sections, fits), written = write_all(
+            table, run.inputs.index, layout.rows, layout.indices, layout.extents, layout.graph_ptr,
+            seen, executable.facts, executable.cells,
+            (executable.lookups_ptr, executable.lookups), executable.gradients, groups, clips,
+            updates, wide, kept is not None, room,
+        )  # fmt: skip
+        if not fits:
+            executable = executable.without_cells
+    cells = room[: WORD * count].view(np.int32)
+    if kept is not None:
+        known, sections = kept
+        cells = take_room(known.nbytes)[: known.nbytes].view(np.int32)
+        cells[:] = known
+    elif layout.came_again:
+        layout.scripts[key] = cells.copy(), sections
+    return WrittenScripts(executable, groups, cells, sections, *written)
 
 
 def gave_up(found: Array, patience: int) -> DeviceError:
@@ -146,17 +331,11 @@ class PersistentLaunch:
         """Set the counters of shared tiles to zero, as each launch that ends leaves them."""
         self.session.memory.clear(self._counters)
 
-    def blocks(self, executable: PersistentExecutable) -> int:
-        """Return how many processors a launch has; those of whole clusters, where there are any."""
-        if executable.clustered:
-            return executable.groups * executable.processors
-        return self.session.device.processors
-
     def ready(
         self,
         run: Run,
         part: Part,
-        scripts: tuple[Paths, WrittenScripts],
+        written: WrittenScripts,
         ending: StepEnd | None,
         slot: UploadSlot,
     ) -> ReadyRun:
@@ -166,11 +345,10 @@ class PersistentLaunch:
             slot: at whose beginning the scripts of cells lie.
         """
         session, device = self.session, self.session.device
-        size, (path, written) = session.dtype.itemsize, scripts
-        executable = path.executable
+        size, executable = session.dtype.itemsize, written.executable
         stamps = self._take_stamps(written) if self.watched else 0
-        more = written.script.reshape(-1), path.cell_sections.reshape(-1)
-        lists, before = (written.lookups, more), (slot, path.cells.nbytes)
+        more = written.script.reshape(-1), written.cell_sections.reshape(-1)
+        lists, before = (written.lookups, more), (slot, written.cells.nbytes)
         _, words, addresses = session.stage(executable, run, part, lists, ending, written=before)
         if ending is not None:
             ending.tell_to(slot.found, slot.found_at)
@@ -183,7 +361,7 @@ class PersistentLaunch:
             0,  # counters and flagged words, of each launch
             0,
             session.found.address,
-            path.groups,
+            written.groups,
             self.patience,
             self._stamps.address if self.watched else 0,
             stamps,
@@ -195,7 +373,7 @@ class PersistentLaunch:
             slot.memory.address,
             int(addresses[3]),
         )
-        inside, end, weight = NO_ENDING, list[bytes](), int(words[WEIGHT])
+        inside, end, weight = NO_END, list[bytes](), int(words[WEIGHT])
         if ending is not None and ending.apart:
             end = finish_step(session, ending, weight, addresses)
         elif ending is not None:
@@ -207,48 +385,104 @@ class PersistentLaunch:
         own = job[len(job) - len(words) :]
         leave = leave_results(session, run, own, addresses)
         held = self._temporaries, self._counters, session.zero
-        kernel = self._kernel(executable, path, arguments)
-        apart = self._apart(executable, run.layout.table[part.launches], written, own)
+        blocks, shared = executable.blocks, device.shared_bytes
+        cluster = executable.processors if executable.clustered else 1
+        groups, sides = blocks // executable.processors, executable.writer.sides
+        counters = -(-(2 + groups + len(sides)) // 4) * 4
+        flagged = written.flagged_words
+        table, sorted_by = run.layout.table[part.launches], (written.lookup_ptr, written.lookup_at)
         pieces = pieces_of(len(written.script), written.apart)
+
+        def kernel(begin: int, end: int) -> None:
+            at = self._ring.take(counters + 2 * flagged)
+            job[COUNTERS_AT], job[BEGIN_AT], job[END_AT] = at, begin, end
+            job[FLAGGED_AT] = at + 4 * counters if flagged else 0
+            code = device.launch_all(executable.function, blocks, shared, arguments, cluster)
+            device.check(code, -1, -1)
+
+        def steps(apart: Int64) -> None:
+            calls = session.calls_of(device.calls)
+            program = tuple(executable.apart)
+            device.check(*launch_apart(apart, table, program, own, sorted_by, calls))
 
         def launch(part: Part) -> None:
             for piece in pieces:
-                piece.launch(kernel, apart)
+                piece.launch(kernel, steps)
             session.launch_each(end + leave(part))
 
         return ReadyRun(slot, own, launch, job, addresses, held)
 
-    def _kernel(
-        self, executable: PersistentExecutable, path: Paths, arguments: LaunchStruct
-    ) -> Callable[[int, int], None]:
-        """Return what launches the kernel for instructions `begin` to `end` of all processors."""
-        blocks = self.blocks(executable)
-        cluster = executable.processors if executable.clustered else 1
-        groups, sides = blocks // executable.processors, executable.writer.sides
-        counters = -(-(2 + groups + len(sides)) // 4) * 4
-        words = flagged_words(executable, path)
-        job = arguments.words
 
-        def launch(begin: int, end: int) -> None:
-            device = self.session.device
-            at = self._ring.take(counters + 2 * words)
-            job[COUNTERS_AT], job[BEGIN_AT], job[END_AT] = at, begin, end
-            job[FLAGGED_AT] = at + 4 * counters if words else 0
-            shared = device.shared_bytes
-            code = device.launch_all(executable.function, blocks, shared, arguments, cluster)
-            device.check(code, -1, -1)
+NANOSECONDS = 1e9  # in a second
+SPECIAL = {
+    FORWARD: Special("weights", waits_last=True, then=Stage.PATH.word),
+    BACKWARD: Special("weights'", waits_last=True, then=Stage.PATH_BACKWARD.word),
+    SQUARES: Special("norm"),
+    FINISH: Special("loss"),
+    CHECK: Special("check"),
+    UPDATE: Special("update"),
+}
 
-        return launch
 
-    def _apart(
-        self, executable: PersistentExecutable, table: Int64, written: WrittenScripts, words: Int64
-    ) -> Callable[[Int64], None]:
-        """Return what launches steps that are apart."""
-        lookups = written.lookup_ptr, written.lookup_at
+def record_launch(timeline: Timeline, written: WrittenScripts, stamps: Array) -> None:
+    """Add a run to a timeline: a record for each group, one more for processors that have none.
 
-        def launch(apart: Int64) -> None:
-            calls = self.session.calls_of(self.session.device.calls)
-            found = launch_apart(apart, table, tuple(executable.apart), words, lookups, calls)
-            self.session.device.check(*found)
+    Args:
+        written: the scripts of the launch; stamps: what `PersistentLaunch.seen` returns.
+    """
+    timeline.begin()
+    ran = int((stamps[:, 0, 0] == BOTH_CLOCKS).sum())  # the others were not launched
+    executable, script = written.executable, written.script
+    groups, each = written.groups, executable.processors
+    parts = _parts(written)
+    waits_for = np.where(script[:, WAIT] != NONE, ran, 0)
+    special = [SPECIAL.get(op) for op in script[:, OP].tolist()]
+    bounds = [*range(0, groups * each + 1, each), ran]
+    for group, first in enumerate(bounds[:-1]):
+        mine = [_times(own) for own in stamps[first : bounds[group + 1]]]
+        done = [times for times in mine if len(times)]
+        if not done or len(done) < len(mine):
+            continue  # there is no such processor, or one gave up
+        numbers = stamps[first, 1 : 1 + len(done[0]), 0]
+        timeline.records.append(
+            GroupRecord(
+                run=timeline.runs - 1,
+                group=group,
+                first=first,
+                stages=executable.facts.stages,
+                script=np.repeat(script[numbers][None], len(done), 0),
+                parts=parts[numbers],
+                waits_for=waits_for[numbers],
+                times=np.stack(done),
+                cycles_per_second=NANOSECONDS,
+                numbers=numbers,
+                special=tuple(special[k] for k in numbers.tolist()),
+            )
+        )
 
-        return launch
+
+def _times(own: Array) -> Array:
+    """Return the nanoseconds of a processor's instructions, [instructions, 3].
+
+    There are none where it did not get to the end of its script.
+    """
+    ends = np.flatnonzero(own[:, 0] == BOTH_CLOCKS)
+    if len(ends) < 2:
+        return own[:0, 1:]
+    last = int(ends[1])
+    (clock, time), (clock_end, time_end) = own[0, 1:3], own[last, 1:3]
+    rate = (time_end - time) / max(1, clock_end - clock)
+    since = np.round((own[1:last, 1:] - clock) * rate)
+    return np.asarray(time + since.astype(np.int64))
+
+
+def _parts(written: WrittenScripts) -> Array:
+    """Return which step of its program each instruction runs, 0 where it runs none."""
+    script, writer = written.script, written.executable.writer
+    steps_ptr = written.executable.facts.steps_ptr
+    parts = np.zeros(len(script), np.int64)
+    for at, (op, program) in enumerate(script[:, [OP, PROGRAM]].tolist()):
+        if op >= FIRST_OP:
+            steps = writer.all_steps[steps_ptr[program] : steps_ptr[program + 1]]
+            parts[at] = [writer.op(step) for step in steps].index(op)
+    return parts

@@ -39,6 +39,7 @@ PIECE, SUMMERS, THREADS, PIECES_A_BLOCK = 1024, 1024, 256, 8  # of update.cu
 MOST_SCALARS = 16  # of update.cuh
 STORE, FINISH = Struct(f"12q{MOST_SCALARS}d"), Struct("6q2d")  # its structs
 NO_SCALARS = (0.0,) * MOST_SCALARS
+NO_END = bytes(STORE.size), bytes(FINISH.size)  # of `end_words`, where a step has none
 FOUND = 8  # `Record` of processor.cuh
 LOSS, NORM, _, REFUSED, GAVE_UP, GAVE_UP_AT, GAVE_UP_INSTRUCTION, REACHED = range(FOUND)
 UNTOLD = np.array([math.nan, *[0.0] * (FOUND - 1)])  # a loss that is no number is refused
