@@ -15,10 +15,9 @@ from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.driver import addresses_of, encode, launch
 from vertexrt.kernels.cuda.executable import kernel_name, kernel_sources
 from vertexrt.kernels.cuda.launch_limits import LIMITS
-from vertexrt.kernels.cuda.launch_text import write_launches
+from vertexrt.kernels.cuda.launch_text import Kernel, write_launches
 from vertexrt.kernels.cuda.pack import ADDRESSES
 from vertexrt.kernels.cuda.products import few_rows_products
-from vertexrt.kernels.cuda.steps import Kernel
 from vertexrt.lower.kernel import MatrixProduct, Memory, Operand, PlaceRows, Temporary, ValuePlace
 from vertexrt.lower.launches import CopiedProduct, LaunchPlan
 

@@ -26,8 +26,8 @@ from vertexrt.kernels.cuda.driver import (
     splits_of,
     wide_splits,
 )
+from vertexrt.kernels.cuda.launch_text import Launches
 from vertexrt.kernels.cuda.pack import ADDRESSES
-from vertexrt.kernels.cuda.steps import Launches
 from vertexrt.lower.kernel import MatrixProduct, Memory, Operand, Outer, PlaceRows, ValuePlace
 from vertexrt.lower.launches import LaunchPlan, LibraryProduct
 

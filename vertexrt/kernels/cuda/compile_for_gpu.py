@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import TYPE_CHECKING
 
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.variant import CompileOptions
-from vertexrt.errors import UsageError
+from vertexrt.errors import DeviceError, UsageError
 from vertexrt.ir.program import Program
-from vertexrt.kernels.cuda import cupy_device, cupy_import
+from vertexrt.kernels.cuda.cupy_device import CupyDevice, import_cupy
 from vertexrt.kernels.cuda.device import Device
 
 if TYPE_CHECKING:
@@ -17,7 +18,12 @@ if TYPE_CHECKING:
 
 def usable() -> bool:
     """Tell whether there is a GPU that this backend can use; never raises."""
-    return cupy_import.usable()
+    if importlib.util.find_spec("cupy") is None:
+        return False
+    try:
+        return int(import_cupy().cuda.Device().compute_capability) >= 80
+    except DeviceError:
+        return False
 
 
 def check(device: str, options: CompileOptions) -> None:
@@ -55,7 +61,7 @@ def check(device: str, options: CompileOptions) -> None:
 
 def compile_for(device: str, traced: Program, options: CompileOptions) -> CudaExecutor:
     """Compile a program of F for the GPU of this process; see `engine.devices`."""
-    return compile_on(cupy_device.CupyDevice(options.precision), traced, options)
+    return compile_on(CupyDevice(options.precision), traced, options)
 
 
 def compile_on(gpu: Device, traced: Program, options: CompileOptions) -> CudaExecutor:

@@ -27,8 +27,8 @@ from vertexrt.kernels.cuda.driver import (
     splits_of,
 )
 from vertexrt.kernels.cuda.executable import kernel_name, kernel_sources
+from vertexrt.kernels.cuda.launch_text import Kernel, Launches, Step
 from vertexrt.kernels.cuda.pack import TEMPORARY
-from vertexrt.kernels.cuda.steps import Kernel, Launches, Step
 from vertexrt.native.compiled import compiled
 
 Array = np.ndarray[Any, Any]

@@ -19,7 +19,7 @@ from vertexrt.engine.batched import Run
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.store import Key
 from vertexrt.kernels.cuda.driver import Grid, extent
-from vertexrt.kernels.cuda.steps import StepEffects
+from vertexrt.kernels.cuda.launch_text import StepEffects
 from vertexrt.kernels.task_tensors import CHILDREN, PARENTS, rows_read, tensor_uses
 
 Array = np.ndarray[Any, Any]

@@ -24,16 +24,16 @@ from vertexrt.kernels.cuda.device import (
     Calls,
     Device,
 )
-from vertexrt.kernels.cuda.pack import TEMPORARY
-from vertexrt.kernels.cuda.row_text import tensor_word
-from vertexrt.kernels.cuda.steps import (
+from vertexrt.kernels.cuda.launch_text import (
     EDGES,
     LISTED,
     SEGMENTS,
     Kernel,
     Launches,
 )
-from vertexrt.kernels.cuda.steps import ROWS as OVER_ROWS
+from vertexrt.kernels.cuda.launch_text import ROWS as OVER_ROWS
+from vertexrt.kernels.cuda.pack import TEMPORARY
+from vertexrt.kernels.cuda.row_text import tensor_word
 from vertexrt.kernels.layout import PAD
 from vertexrt.lower.kernel import MatrixProduct, Memory, Operand, PlaceRows, Temporary
 from vertexrt.lower.launches import LibraryProduct, RowRange

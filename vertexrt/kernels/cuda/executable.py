@@ -15,10 +15,9 @@ from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.driver import IS_GEMM, WEIGHT, WORD, X, Y, encode, wide_sources
 from vertexrt.kernels.cuda.in_place import alternatives_of, may_be_in_place
-from vertexrt.kernels.cuda.launch_text import write_launches
+from vertexrt.kernels.cuda.launch_text import Kernel, Launches, csr, effects_of, write_launches
 from vertexrt.kernels.cuda.pack import FIXED_WORDS
 from vertexrt.kernels.cuda.row_text import EDGE_ORDER, EVERY_PTR, RELATION_PTR, above_word
-from vertexrt.kernels.cuda.steps import Kernel, Launches, csr, effects_of
 from vertexrt.kernels.cuda.task_launches import NO_PLACES, lower_launches
 from vertexrt.kernels.layout import Binding
 from vertexrt.kernels.task_tensors import gradient_owners

@@ -38,8 +38,7 @@ from vertexrt.kernels.cuda.persistent_launch import (
     write_launch,
 )
 from vertexrt.kernels.cuda.verify_cells import Level, Moved, decode_cells
-from vertexrt.kernels.cuda.weight_layout import THREADS
-from vertexrt.kernels.cuda.weights import Budget, ResidentWeight, SideWeights
+from vertexrt.kernels.cuda.weights import THREADS, Budget, ResidentWeight, SideWeights
 from vertexrt.lower.launches import title_of
 from vertexrt.script.isa import NONE, OP, PROGRAM, WAIT
 

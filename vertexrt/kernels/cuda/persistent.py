@@ -33,7 +33,7 @@ from vertexrt.kernels.cuda.driver import HEAD, encode, encode_products, has_wide
 from vertexrt.kernels.cuda.executable import Uploads, kernel_name, word_names
 from vertexrt.kernels.cuda.instruction import COLUMNS, FIRST_OP
 from vertexrt.kernels.cuda.launch_limits import LIMITS
-from vertexrt.kernels.cuda.launch_text import write_launches
+from vertexrt.kernels.cuda.launch_text import Kernel, Launches, write_launches
 from vertexrt.kernels.cuda.path import (
     PlacedPath,
     cut_path,
@@ -43,12 +43,12 @@ from vertexrt.kernels.cuda.path import (
 )
 from vertexrt.kernels.cuda.script_rounds import Facts
 from vertexrt.kernels.cuda.step_end import FINISH, STORE, structs, update_cases
-from vertexrt.kernels.cuda.steps import Kernel, Launches
 from vertexrt.kernels.cuda.task_launches import lower_launches
-from vertexrt.kernels.cuda.weight_layout import THREADS, TILE_ROWS
 from vertexrt.kernels.cuda.weights import (
     MOST_OF_A_CLUSTER,
     SHARED_STATE_BYTES,
+    THREADS,
+    TILE_ROWS,
     Budget,
     Misfit,
     holds_pairs,

@@ -19,9 +19,10 @@ from vertexrt.engine.trace import GroupRecord, Special, Timeline
 from vertexrt.errors import DeviceError
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.cell_script import WORD, CellBatch, CellFacts, write_cells
-from vertexrt.kernels.cuda.counter_ring import CounterRing
 from vertexrt.kernels.cuda.cuts import APART_COLUMNS, launch_apart, pieces_of
 from vertexrt.kernels.cuda.device import Allocation, LaunchStruct
+from vertexrt.kernels.cuda.device_memory import CounterRing, ReadyRun, UploadSlot
+from vertexrt.kernels.cuda.finish_step import end_words, finish_step, leave_results
 from vertexrt.kernels.cuda.instruction import (
     BACKWARD,
     CHECK,
@@ -47,11 +48,7 @@ from vertexrt.kernels.cuda.step_end import (
     NO_END,
     REACHED,
     StepEnd,
-    end_words,
-    finish_step,
-    leave_results,
 )
-from vertexrt.kernels.cuda.upload import ReadyRun, UploadSlot
 from vertexrt.native.compiled import compiled
 from vertexrt.scheduler.rows import (
     ABOVE_EDGE,

@@ -29,8 +29,10 @@ from vertexrt.engine.batched import Part, Run
 from vertexrt.engine.trace import Timeline
 from vertexrt.graph.device_rows import DeviceRows
 from vertexrt.kernels.cuda.branches import Branches
+from vertexrt.kernels.cuda.device_memory import ReadyRun, UploadRoom, UploadSlot
 from vertexrt.kernels.cuda.driver import launch
 from vertexrt.kernels.cuda.executable import CudaExecutable, Uploads
+from vertexrt.kernels.cuda.finish_step import finish_step, leave_results
 from vertexrt.kernels.cuda.pack import FIXED, SCALE, TEMPORARY, WEIGHT
 from vertexrt.kernels.cuda.persistent_launch import (
     PersistentLaunch,
@@ -39,8 +41,7 @@ from vertexrt.kernels.cuda.persistent_launch import (
     write_launch,
 )
 from vertexrt.kernels.cuda.session import Session
-from vertexrt.kernels.cuda.step_end import NO_LIST, StepEnd, finish_step, leave_results
-from vertexrt.kernels.cuda.upload import ReadyRun, UploadRoom, UploadSlot
+from vertexrt.kernels.cuda.step_end import NO_LIST, StepEnd
 from vertexrt.kernels.cuda.verify_cells import verify_launch
 
 Array = np.ndarray[Any, Any]

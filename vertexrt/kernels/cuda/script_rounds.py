@@ -34,7 +34,7 @@ from vertexrt.kernels.cuda.instruction import (
     FOR_ALL,
     START,
 )
-from vertexrt.kernels.cuda.steps import ONE_A_BLOCK
+from vertexrt.kernels.cuda.launch_text import ONE_A_BLOCK
 from vertexrt.kernels.layout import PAD
 from vertexrt.script.isa import (
     EDGES,
