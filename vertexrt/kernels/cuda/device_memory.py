@@ -43,7 +43,7 @@ class DeviceMemory:
 
     def __init__(self, device: Device, poisons: bool) -> None:
         self.device, self.poisons = device, poisons
-        self.before_waiting: Callable[[], None] = _wait_for_nothing
+        self.before_waiting: Callable[[], None] = lambda: None
         self.era = 0
         self.sizes: dict[int, int] = {}
         self.gone: list[Any] = []
@@ -126,10 +126,6 @@ class DeviceMemory:
         self.device.download(pinned, address)
         self.synchronize()
         array.reshape(-1).view(np.uint8)[:] = pinned
-
-
-def _wait_for_nothing() -> None:
-    """Stand for `before_waiting`, where all that is asked for comes."""
 
 
 SLOTS = 2

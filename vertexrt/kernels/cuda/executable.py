@@ -92,18 +92,15 @@ class Uploads:
         self.last_words = binding.edge_words, max(binding.layers, default=0)
         self.real_words = [self.numbers[name] for name in filter(REAL_WORD.fullmatch, self.numbers)]
         self.seed_rows = [self.numbers[f"seed_row_{k}"] for k in binding.d_pushes.values()]
-        self.zero_elements = _longest_row(programs)
+        nodes = [node for p in programs for node in p.program.nodes]
+        sizes = (node.type.size for node in nodes if node.type.dtype == "float")
+        self.zero_elements = max(sizes, default=1)
 
     def want(self, words: Array | list[int]) -> None:
         """Mark words that kernels read; rows of gradients of pushes may be those of vertices."""
         self.wanted[words] = True
         if self.wanted[self.seed_rows].any():
             self.wanted[self.numbers["order"]] = True
-
-
-def _longest_row(programs: Sequence[TaskProgram]) -> int:
-    nodes = [node for p in programs for node in p.program.nodes]
-    return max((node.type.size for node in nodes if node.type.dtype == "float"), default=1)
 
 
 class CudaExecutable(Uploads):
@@ -139,20 +136,13 @@ class CudaExecutable(Uploads):
 
     def table_of(self, run: Run) -> Int64:
         """Return the launches of a run: where its layout allows it, without copies."""
-        layout = run.layout
+        layout, table, numbers = run.layout, run.layout.table, self._alternatives
         if layout.launched is None:
-            layout.launched = (
-                self._without_copies(run) if run.variant.passes.in_place else run.layout.table
-            )
+            layout.launched = table
+            child_row = part_of(layout.indices, layout.extents, CHILD_ROW)
+            slots = self._slots if run.variant.passes.in_place else ()
+            if slots and may_be_in_place(table, numbers, slots, child_row):
+                layout.launched = table.copy()
+                other = numbers[table[:, 0]]
+                layout.launched[:, 0] = np.where(other >= 0, other, table[:, 0])
         return layout.launched
-
-    def _without_copies(self, run: Run) -> Int64:
-        table, numbers = run.layout.table, self._alternatives
-        if not self._slots:
-            return table
-        child_row = part_of(run.layout.indices, run.layout.extents, CHILD_ROW)
-        if not may_be_in_place(table, numbers, self._slots, child_row):
-            return table
-        found = table.copy()
-        found[:, 0] = np.where(numbers[table[:, 0]] >= 0, numbers[table[:, 0]], table[:, 0])
-        return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -46,19 +46,6 @@ if TYPE_CHECKING:
     from vertexrt.kernels.cuda.persistent import PersistentExecutable
 
 
-class LaunchCounts(NamedTuple):
-    """What a run launches: kernels, products that warp groups make, and products of cuBLAS."""
-
-    kernels: int
-    wide: int
-    library: int
-
-    def __str__(self) -> str:
-        wide = f"{self.wide} products by warp groups, " if self.wide else ""
-        of = "" if self.wide else " products"
-        return f"{self.kernels} kernels, {wide}{self.library}{of} of cuBLAS"
-
-
 @dataclass(frozen=True, slots=True)
 class DeviceExplanation:
     """See `Explanation`."""
@@ -89,9 +76,12 @@ class DeviceExplanation:
         """Say how many kernels, and products, there are."""
         if run.configuration.persistent:
             return "1 kernel, which runs all of them and the end of the step"
-        return f"{self._launched(run)}, and the end of the step"
+        kernels, wide, library = self._launched(run)
+        products = f"{wide} products by warp groups, {library}" if wide else f"{library} products"
+        return f"{kernels} kernels, {products} of cuBLAS, and the end of the step"
 
-    def _launched(self, run: Run) -> LaunchCounts:
+    def _launched(self, run: Run) -> tuple[int, int, int]:
+        """Count what a run launches: kernels, products by warp groups, and products of cuBLAS."""
         executable = cast("CudaExecutable", run.ready.executable)
         table = run.layout.table if self.branches is not None else executable.table_of(run)
         session = self.persistent_launch.session
@@ -101,7 +91,7 @@ class DeviceExplanation:
         products = [(step, g) for step, g in grids if step[IS_GEMM]]
         calls = session.calls_of(session.device.calls)
         wide = sum(wide_splits(calls, *sizes_of(step, g.across)) > 0 for step, g in products)
-        return LaunchCounts(len(grids) - len(products), wide, len(products) - wide)
+        return len(grids) - len(products), wide, len(products) - wide
 
     def counts(self, run: Run) -> dict[str, float]:
         """Count kernels; products, and what several streams share; or instructions and waits."""

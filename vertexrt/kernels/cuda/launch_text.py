@@ -383,38 +383,23 @@ def effects_of(steps: Sequence[Step], owners: Mapping[int, int]) -> StepEffects:
     Args:
         owners: of `layout.gradient_owners`.
     """
-    ptr, gradients = csr([_added_to(step, owners) for step in steps])
+    found: list[tuple[bool, list[int], bool, int]] = []
+    for step in steps:
+        if isinstance(step, Kernel):
+            added = (w for w in step.words if w.startswith("gradient_"))
+            numbers = {owners[int(w.removeprefix("gradient_"))] for w in added}
+            temporaries = "temporary" in step.words
+            found.append((step.adds, sorted(numbers), temporaries, step.counters))
+        else:
+            adds = isinstance(step.product, Outer)
+            temporaries = any(
+                operand.packed is not None or operand.place.memory == Memory.TEMPORARY
+                for operand in step.operands
+            )
+            found.append((adds, [owners[step.product.param]] if adds else [], temporaries, 0))
     return StepEffects(
-        np.array([*map(_only_adds, steps), False], np.bool_),
-        ptr,
-        gradients,
-        np.array([*map(_takes_temporaries, steps)], np.bool_),
-        np.array([*map(_counters_of, steps)], np.int64),
+        np.array([*(each[0] for each in found), False], np.bool_),
+        *csr([each[1] for each in found]),
+        np.array([each[2] for each in found], np.bool_),
+        np.array([each[3] for each in found], np.int64),
     )
-
-
-def _only_adds(step: Step) -> bool:
-    return step.adds if isinstance(step, Kernel) else isinstance(step.product, Outer)
-
-
-def _counters_of(step: Step) -> int:
-    return step.counters if isinstance(step, Kernel) else 0
-
-
-def _added_to(step: Step, owners: Mapping[int, int]) -> list[int]:
-    """List the numbers of the gradients that a step adds to."""
-    if isinstance(step, Kernel):
-        words = (w for w in step.words if w.startswith("gradient_"))
-        return sorted({owners[int(w.removeprefix("gradient_"))] for w in words})
-    return [owners[step.product.param]] if isinstance(step.product, Outer) else []
-
-
-def _takes_temporaries(step: Step) -> bool:
-    if isinstance(step, Kernel):
-        return "temporary" in step.words
-    return any(map(_is_temporary, step.operands))
-
-
-def _is_temporary(operand: Operand) -> bool:
-    """Tell whether some launch reads or writes a temporary there."""
-    return operand.packed is not None or operand.place.memory == Memory.TEMPORARY

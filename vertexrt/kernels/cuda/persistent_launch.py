@@ -271,19 +271,6 @@ def write_launch(
     return WrittenScripts(executable, groups, cells, sections, *written)
 
 
-def gave_up(found: Array, patience: int) -> DeviceError:
-    """Say which processor gave up waiting, given what a step found; it gave up after so many ns."""
-    return DeviceError.at(
-        "cuda",
-        f"processor {int(found[GAVE_UP_AT])} waited at instruction "
-        f"{int(found[GAVE_UP_INSTRUCTION])} for "
-        f"{'its group' if found[GAVE_UP] > 1 else 'all processors'}; "
-        f"{int(found[REACHED])} had come",
-        f"all to come within {patience / 1e9:g} s",
-        "report this as a bug; engine='batched' goes on",
-    )
-
-
 class PersistentLaunch:
     """Steps of a session that are one launch each, and the memory that only these need.
 
@@ -300,14 +287,6 @@ class PersistentLaunch:
         self._temporaries = self._counters = Allocation(0, 0, None)
         self._ring = CounterRing(session.memory)
 
-    def _take_stamps(self, written: WrittenScripts) -> int:
-        """Make room for the time stamps of a launch; return for how many rows of a processor."""
-        device = self.session.device
-        rows = len(written.script) + 2
-        self._stamps = self.session.memory.take(device.processors * rows * STAMP * 8, "time stamps")
-        device.clear(self._stamps.address, self._stamps.size)
-        return rows
-
     def seen(self) -> Int64:
         """Return the stamps of the last launch, which was watched: [processors, rows, STAMP].
 
@@ -322,7 +301,15 @@ class PersistentLaunch:
         """Say which processor of a launch that is over gave up waiting."""
         found = np.empty(FOUND)
         self.session.memory.download(found, self.session.found.address)
-        return gave_up(found, self.patience)
+        return DeviceError.at(
+            "cuda",
+            f"processor {int(found[GAVE_UP_AT])} waited at instruction "
+            f"{int(found[GAVE_UP_INSTRUCTION])} for "
+            f"{'its group' if found[GAVE_UP] > 1 else 'all processors'}; "
+            f"{int(found[REACHED])} had come",
+            f"all to come within {self.patience / 1e9:g} s",
+            "report this as a bug; engine='batched' goes on",
+        )
 
     def clear_counters(self) -> None:
         """Set the counters of shared tiles to zero, as each launch that ends leaves them."""
@@ -343,7 +330,12 @@ class PersistentLaunch:
         """
         session, device = self.session, self.session.device
         size, executable = session.dtype.itemsize, written.executable
-        stamps = self._take_stamps(written) if self.watched else 0
+        stamps = 0  # for how many rows of a processor there is room
+        if self.watched:
+            stamps = len(written.script) + 2
+            room = device.processors * stamps * STAMP * 8
+            self._stamps = session.memory.take(room, "time stamps")
+            session.memory.clear(self._stamps)
         more = written.script.reshape(-1), written.cell_sections.reshape(-1)
         lists, before = (written.lookups, more), (slot, written.cells.nbytes)
         _, words, addresses = session.stage(executable, run, part, lists, ending, written=before)

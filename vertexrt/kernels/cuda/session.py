@@ -134,14 +134,6 @@ class Session:
 
     # Copies of parameters.
 
-    def take_moments(self, moments: Array) -> None:
-        """Copy an optimizer's moments to the device."""
-        if self.moments is None or self.moments.size != moments.nbytes:
-            self.moments = self.memory.take(
-                moments.nbytes, "moments", "take SGD, or a smaller model"
-            )
-        self.memory.upload(self.moments, moments)
-
     def clear_gradients(self) -> None:
         """Set all gradients to zero."""
         self.memory.clear(self.gradients)
@@ -161,24 +153,17 @@ class Session:
         """Return what `driver.launch` calls on a stream."""
         found = self._calls.get(calls)
         if found is None:
-            wide = load_wide(self.device, self.dtype)
-            split = self._split_of(calls.handle) if any(wide) else 0
+            wide, split = load_wide(self.device, self.dtype), 0
+            # Splits leave sums, where a weight is large enough; streams that have the same handle
+            # come one after the other.
+            if any(wide) and self.values.size >= LEAST_SPLIT * self.dtype.itemsize:
+                if calls.handle not in self._split:
+                    size = split_bytes(self.device.processors)
+                    self._split[calls.handle] = self.memory.cleared(size, "sums of products")
+                split = self._split[calls.handle].address
             found = addresses_of(calls, self._scalars, self.device.processors, (split, *wide))
             self._calls[calls] = found
         return found
-
-    def _split_of(self, handle: int) -> int:
-        """Return where splits of wide products leave their sums, 0 where no weight is large enough.
-
-        Args:
-            handle: of cuBLAS: streams that have the same one come one after the other.
-        """
-        if self.values.size < LEAST_SPLIT * self.dtype.itemsize:
-            return 0
-        if handle not in self._split:
-            size = split_bytes(self.device.processors)
-            self._split[handle] = self.memory.cleared(size, "sums of products")
-        return self._split[handle].address
 
     def uploaded(self, slot: UploadSlot) -> UploadSlot:
         """Note that all was asked for which reads or fills a slot; return it."""
@@ -389,6 +374,9 @@ class Copies:
             session.memory.upload(session.values, self._store.values)
         if moments is not None and (other or self._moments_newer):
             self._moments = None  # until all of these are there
-            session.take_moments(moments)
+            if session.moments is None or session.moments.size != moments.nbytes:
+                action = "take SGD, or a smaller model"
+                session.moments = session.memory.take(moments.nbytes, "moments", action)
+            session.memory.upload(session.moments, moments)
             self._moments, self._moments_newer = moments, False
         self.host_newer = False

@@ -170,7 +170,13 @@ def _on_chip(held: Sequence[ResidentWeight], room: int, budget: Budget) -> SideW
     Args:
         room: bytes of shared memory.
     """
-    kept, others = _in_registers(held, budget)
+    registers = budget.registers
+    kept: list[ResidentWeight] = []
+    others: list[ResidentWeight] = []
+    for h in held:  # in order, those for which registers are left
+        words = budget.words(h)
+        (kept if words <= registers else others).append(h)
+        registers -= words if words <= registers else 0
     if others and budget.divides and (both := _divided(kept, others, room, budget)):
         return both
     need = budget.bytes(others)
@@ -209,20 +215,6 @@ def _does_not_fit(held: Sequence[ResidentWeight], budget: Budget, room: int) -> 
         f"{room / 1024:,.0f} KiB of shared memory, or one of them in both",
         fitting,
     )
-
-
-def _in_registers(
-    held: Sequence[ResidentWeight], budget: Budget
-) -> tuple[list[ResidentWeight], list[ResidentWeight]]:
-    """Split weights, in order, into those for which registers are left and the others."""
-    registers = budget.registers
-    kept: list[ResidentWeight] = []
-    shared: list[ResidentWeight] = []
-    for h in held:
-        need = budget.words(h)
-        (kept if need <= registers else shared).append(h)
-        registers -= need if need <= registers else 0
-    return kept, shared
 
 
 # As in the CUDA sources; each kernel asserts that they agree.
