@@ -11,11 +11,12 @@ from vertexrt.api.network import Network
 from vertexrt.kernels.cuda.device import Array, Device, LaunchStruct
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
 from vertexrt.kernels.cuda.pack import ARRIVED_AT
-from vertexrt.kernels.cuda.persistent import ORDER_NAMES, PersistentExecutable
+from vertexrt.kernels.cuda.persistent import PersistentExecutable
+from vertexrt.kernels.cuda.structs import ORDERS
 
 # Words of what the kernel takes, see `PersistentLaunch.run`: where the counters of a launch lie,
 # and for how many members those of a cluster wait.
-COUNTERS, MEMBERS = map(ORDER_NAMES.index, ("counters", "members"))
+COUNTERS, MEMBERS = map(ORDERS.names.index, ("counters", "members"))
 
 
 class WatchedDevice:

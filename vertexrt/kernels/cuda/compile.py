@@ -20,11 +20,11 @@ from typing import NamedTuple
 from vertexrt.cache import entries, notes
 from vertexrt.config import config
 from vertexrt.errors import DeviceError, NoKernelError, message
-from vertexrt.kernels.cuda import instruction
+from vertexrt.kernels.cuda import instruction, structs
 
 KIND = "cuda"  # of entries in the cache
 FOLDER = Path(__file__).parent / "src"  # its *.cuh are what a source may include
-GENERATED = {instruction.HEADER: instruction.header()}  # and these
+GENERATED = {each.HEADER: each.header() for each in (instruction, structs)}  # and these
 SOURCE_NAME = "kernels.cu"  # in the messages of the compiler
 OPTIONS = (
     "--std=c++17",

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from struct import Struct
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -21,10 +20,11 @@ from vertexrt.engine.shared_step import COMPARED, SharedWork, sample_stride
 from vertexrt.errors import DeviceError, ParallelError
 from vertexrt.kernels.cuda.device import LINK, Allocation, Device, Link, Span
 from vertexrt.kernels.cuda.device_memory import UploadBuffers, UploadSlot
-from vertexrt.kernels.cuda.finish_step import NO_LOSSES, Joined
+from vertexrt.kernels.cuda.finish_step import Joined
 from vertexrt.kernels.cuda.pack import ALIGN
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import GAVE_UP, PIECE, PIECES_A_BLOCK, THREADS
+from vertexrt.kernels.cuda.structs import PACKING, SUM, TELLING
 from vertexrt.parallel.communicator import Deadline
 from vertexrt.parallel.group import ProcessGroup
 
@@ -169,9 +169,6 @@ def _lost(
     )
 
 
-# Structs of update.cu.
-PACKING, TELLING, SUM = Struct("9q"), Struct("5q4d"), Struct("4q")
-SOURCES, TOLD = Struct("3q"), Struct("5q")
 NOTHING = Allocation(0, 0, None)
 NUMBERS = 2 + len(COMPARED)  # that a process tells the others before its losses
 
@@ -332,15 +329,16 @@ class DeviceGradients:
             dense_pieces,
             pieces,
             self._own + 8 * (NUMBERS + number),
+            self._telling,
+            b"",  # no losses
         )
-        return flat, ShareGradients(words + self._telling, 2 + -(-pieces // PIECES_A_BLOCK))
+        return flat, ShareGradients(words, 2 + -(-pieces // PIECES_A_BLOCK))
 
     def nothing(self, number: int) -> DeviceFlat:
         """Return the gradients of a share without a graph."""
         flat, packed = self.share(number, False)
-        words = packed.words + NO_LOSSES
         session = self._session
-        session.launch_each([session.kernel("pack_kernel", packed.blocks, THREADS, words)])
+        session.launch_each([session.kernel("pack_kernel", packed.blocks, THREADS, packed.words)])
         return flat
 
     def joined(self, parts: Sequence[DeviceFlat], told_to: int) -> Joined:
@@ -352,9 +350,9 @@ class DeviceGradients:
         link, rows = self._devices.link, self._rows
         left, right = parts[0].address, parts[1].address if len(parts) > 1 else 0
         stopped, size = 0 if link is None else link.stopped, self._devices.group.size
-        told = TOLD.pack(self._told, told_to, stopped, size, self._numbers)
+        told = self._told, told_to, stopped, size, self._numbers
         addresses = np.array((rows.start, rows.width), np.int64)
-        return Joined(SOURCES.pack(left, right, rows.at), told, addresses, rows.rows)
+        return Joined((left, right, rows.at), told, addresses, rows.rows)
 
     # What `HostArrays` has.
 

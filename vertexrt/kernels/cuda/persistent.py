@@ -14,7 +14,6 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from struct import Struct
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +41,8 @@ from vertexrt.kernels.cuda.path import (
     without_sums,
 )
 from vertexrt.kernels.cuda.script_rounds import Facts
-from vertexrt.kernels.cuda.step_end import FINISH, STORE, structs, update_cases
+from vertexrt.kernels.cuda.step_end import structs, update_cases
+from vertexrt.kernels.cuda.structs import ORDERS
 from vertexrt.kernels.cuda.task_launches import lower_launches
 from vertexrt.kernels.cuda.weights import (
     MOST_OF_A_CLUSTER,
@@ -74,12 +74,6 @@ MOST_IN_BOTH = 1024
 # The same where the next choice is to run a phase in turn.
 MOST_BEFORE_TURNS = 2048
 GROUPS = (8, 16, 32, 64, 128)  # sizes to try, where none is given
-ORDER_NAMES = (  # of processor.cuh, in front of `Store` and `Finish`
-    *("script", "counters", "flagged", "record", "groups", "patience", "stamps", "most_stamps"),
-    *("shared_bytes", "begin", "end", "members", "gave_up", "cells", "cell_sections"),
-)
-ORDERS = Struct(f"{len(ORDER_NAMES)}q")
-BESIDE_WORDS = ORDERS.size + STORE.size + FINISH.size  # bytes of the arguments of a kernel
 MOST_OF_A_STEP = 768 // 8 - HEAD  # of a launch: `arguments` of processor.cuh
 
 
@@ -118,7 +112,7 @@ def load_smallest(
     Raises: NoKernelError, when none fits or all spill much, and nothing may run in turn; and when
         the function has more words than a kernel takes.
     """
-    most_words = (device.argument_bytes() - BESIDE_WORDS) // 8
+    most_words = (device.argument_bytes() - ORDERS.size) // 8
     _check_words(len(word_names(binding)), "a kernel", most_words)
     real = np.dtype(dtype)
     budgets = _budgets(device, real, asked)

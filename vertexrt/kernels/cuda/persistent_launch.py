@@ -37,7 +37,7 @@ from vertexrt.kernels.cuda.instruction import (
 )
 from vertexrt.kernels.cuda.lookups import sort_lookups
 from vertexrt.kernels.cuda.pack import ARRIVED_AT, TEMPORARY, WEIGHT
-from vertexrt.kernels.cuda.persistent import ORDER_NAMES, ORDERS, PersistentExecutable
+from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.script_rounds import Drafts, Facts, Launched, add_rounds, draft_stage
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import (
@@ -45,10 +45,10 @@ from vertexrt.kernels.cuda.step_end import (
     GAVE_UP,
     GAVE_UP_AT,
     GAVE_UP_INSTRUCTION,
-    NO_END,
     REACHED,
     StepEnd,
 )
+from vertexrt.kernels.cuda.structs import ORDERS
 from vertexrt.native.compiled import compiled
 from vertexrt.scheduler.rows import (
     ABOVE_EDGE,
@@ -69,7 +69,7 @@ Int64 = npt.NDArray[np.int64]
 
 # Words that each launch writes: of counters and flagged words, and what is run of the script.
 COUNTERS_AT, FLAGGED_AT, BEGIN_AT, END_AT = map(
-    ORDER_NAMES.index, ("counters", "flagged", "begin", "end")
+    ORDERS.names.index, ("counters", "flagged", "begin", "end")
 )
 STAMP = 4  # words of one, see `Timestamps` of barrier.cuh
 BOTH_CLOCKS = -1  # in place of an instruction: cycles, and nanoseconds
@@ -345,6 +345,13 @@ class PersistentLaunch:
         self._counters = session.memory.grown(self._counters, 4 * written.counters, zero=True)
         words[TEMPORARY] = self._temporaries.address
         words[ARRIVED_AT] = self._counters.address
+        inside, end, weight = (b"", b""), list[bytes](), int(words[WEIGHT])
+        if ending is not None and ending.apart:
+            end = finish_step(session, ending, weight, addresses)
+        elif ending is not None:
+            rules = executable.writer.rules
+            assert ending.rule in rules, f"a kernel of {rules}, not of {ending.rule}"
+            inside = end_words(session, ending, weight, addresses)
         orders = ORDERS.pack(
             int(addresses[2]),
             0,  # counters and flagged words, of each launch
@@ -361,15 +368,9 @@ class PersistentLaunch:
             session.gave_up_at,
             slot.memory.address,
             int(addresses[3]),
+            *inside,
         )
-        inside, end, weight = NO_END, list[bytes](), int(words[WEIGHT])
-        if ending is not None and ending.apart:
-            end = finish_step(session, ending, weight, addresses)
-        elif ending is not None:
-            rules = executable.writer.rules
-            assert ending.rule in rules, f"a kernel of {rules}, not of {ending.rule}"
-            inside = end_words(session, ending, weight, addresses)
-        arguments = LaunchStruct(orders, *inside, words.data)
+        arguments = LaunchStruct(orders, words.data)
         job = arguments.words
         own = job[len(job) - len(words) :]
         leave = leave_results(session, run, own, addresses)

@@ -9,7 +9,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from struct import Struct
 from textwrap import indent
 from typing import NamedTuple
 
@@ -23,16 +22,14 @@ from vertexrt.engine.update import Touched, Update, updated_ranges
 from vertexrt.ir.expressions import CUDA, translate
 from vertexrt.ir.updates import RULES, UpdateRule
 from vertexrt.kernels.cuda.compile import FOLDER
+from vertexrt.kernels.cuda.structs import MOST_SCALARS, RECORD
 
 Int64 = npt.NDArray[np.int64]
 Found = npt.NDArray[np.float64]  # [FOUND]
 
 PIECE, SUMMERS, THREADS, PIECES_A_BLOCK = 1024, 1024, 256, 8  # of update.cu
-MOST_SCALARS = 16  # of update.cuh
-STORE, FINISH = Struct(f"12q{MOST_SCALARS}d"), Struct("6q2d")  # its structs
 NO_SCALARS = (0.0,) * MOST_SCALARS
-NO_END = bytes(STORE.size), bytes(FINISH.size)  # of `end_words`, where a step has none
-FOUND = 8  # `Record` of processor.cuh
+FOUND = RECORD.size // 8
 LOSS, NORM, _, REFUSED, GAVE_UP, GAVE_UP_AT, GAVE_UP_INSTRUCTION, REACHED = range(FOUND)
 UNTOLD = np.array([math.nan, *[0.0] * (FOUND - 1)])  # a loss that is no number is refused
 NO_LIST = np.zeros(0, np.int32)
