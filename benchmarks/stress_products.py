@@ -101,7 +101,7 @@ def repeat(
     wrong = arrays.zeros((), np.int64)
     for _ in range(times):
         y[...] = before
-        device.check(launch_product(calls, form, np.array(sizes), np.array(at)), -1, -1)
+        device.check(launch_product(calls, form, np.array(sizes), np.array(at)))
         if first is None:
             first = y.copy()
             left, right = x.T if form == 2 else x, w.T if form == 0 else w

@@ -29,11 +29,9 @@ class WatchedDevice:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._device, name)
 
-    def launch_all(
-        self, function: int, blocks: int, shared: int, arguments: LaunchStruct, cluster: int
-    ) -> int:
+    def launch_all(self, function: int, blocks: int, arguments: LaunchStruct, cluster: int) -> int:
         self.before(arguments.words)
-        return self._device.launch_all(function, blocks, shared, arguments, cluster)
+        return self._device.launch_all(function, blocks, arguments, cluster)
 
     def put(self, address: int, value: int) -> None:
         """Write an int32 over what was uploaded."""

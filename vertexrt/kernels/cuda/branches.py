@@ -81,7 +81,7 @@ class Branches:
     def __init__(self, session: Session, count: int) -> None:
         self.session, self.count = session, len(session.device.lanes(count))
         self._counters = session.memory.cleared(COUNTERS * (count - 1), "counters")
-        self._temporaries = Allocation(0, 0, None)
+        self._temporaries = Allocation()
         self._events = np.zeros(0, np.int64)
 
     def order(self, run: Run, table: Array, lookups: tuple[Array, ...]) -> Order:

@@ -163,7 +163,7 @@ class CupyDevice:
             pointer, size = ctypes.c_void_p, ctypes.c_size_t(workspace.size)
             given = pointer(handle), pointer(workspace.address), size
             code = _blas().cublasSetWorkspace_v2(*given)
-            self.check(code and code + CUBLAS_CODES, -1, -1)
+            self.check(code and code + CUBLAS_CODES)
 
     @named
     def lanes(self, streams: int) -> Sequence[Calls]:
@@ -244,17 +244,15 @@ class CupyDevice:
 
     # Launches.
 
-    def launch_all(
-        self, function: int, blocks: int, shared: int, arguments: LaunchStruct, cluster: int
-    ) -> int:
+    def launch_all(self, function: int, blocks: int, arguments: LaunchStruct, cluster: int) -> int:
         """Launch cooperatively: the driver refuses what could not run at once."""
-        given = function, blocks, shared, cluster, self._now
+        given = function, blocks, cluster, self._now
         launch = self._launches.get(given)
         if launch is None:
-            code = self._prepare(function, shared)
+            code = self._prepare(function, self.shared_bytes)
             if code:
                 return code
-            config = launch_config(blocks, shared, cluster, self._now)
+            config = launch_config(blocks, self.shared_bytes, cluster, self._now)
             self._owners.append(config)
             address = _address(driver().cuLaunchKernelEx)
             launch = self._launches[given] = address, ctypes.addressof(config), function
@@ -276,20 +274,21 @@ class CupyDevice:
 
     def allow_shared(self, function: int, size: int) -> None:
         """Set an attribute of the function."""
-        self.check(self._prepare(function, size), -1, -1)
+        self.check(self._prepare(function, size))
 
     @property
     def has_clusters(self) -> bool:
         """Whether it is a Hopper GPU or a later one."""
         return self.compute_capability >= (9, 0)
 
-    def clusters(self, function: int, size: int, shared: int) -> int:
+    def clusters(self, function: int, size: int) -> int:
         """Ask the driver."""
         if not self.has_clusters or not 1 < size <= LARGEST_CLUSTER:
             return 0
-        if self._prepare(function, shared):
+        if self._prepare(function, self.shared_bytes):
             return 0
-        config = launch_config(self.processors // size * size, shared, size, self._now)
+        blocks = self.processors // size * size
+        config = launch_config(blocks, self.shared_bytes, size, self._now)
         config.attributes = ctypes.pointer(config.attributes[1])
         config.count = 1
         found = ctypes.c_int()
@@ -458,14 +457,14 @@ class CupyDevice:
         if before == after:
             return
         calls, event = self.calls, self._between.ptr
-        self.check(order_streams(calls.record, calls.wait, event, before, after), -1, -1)
+        self.check(order_streams(calls.record, calls.wait, event, before, after))
 
     def caller(self) -> int:
         """Return the address of CuPy's current stream, which lives as long as it is in use."""
         self._caller = self.cupy.cuda.get_current_stream()
         return int(self._caller.ptr)
 
-    def check(self, code: int, launch: int, step: int) -> None:
+    def check(self, code: int, launch: int = -1, step: int = -1) -> None:
         """Name an error of the driver or of cuBLAS."""
         if code:
             raise launch_error(code, launch, step)

@@ -41,7 +41,7 @@ from vertexrt.engine.update import Outcome, Update
 from vertexrt.engine.variant import ending_with
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.branches import Branches
-from vertexrt.kernels.cuda.device import Allocation, Device, InAChild, no_memory
+from vertexrt.kernels.cuda.device import Allocation, Array, Device, InAChild, no_memory
 from vertexrt.kernels.cuda.device_group import DeviceGroup, DeviceGroups
 from vertexrt.kernels.cuda.device_memory import ReadyRun, UploadSlot
 from vertexrt.kernels.cuda.explain import DeviceExplanation
@@ -61,8 +61,6 @@ from vertexrt.kernels.cuda.ready_runs import (
 from vertexrt.kernels.cuda.session import Copies, DeviceArena, Session
 from vertexrt.kernels.cuda.step_end import NORM, REFUSED, StepEnd, ending_of
 from vertexrt.locks import share
-
-Array = np.ndarray[Any, Any]
 
 DONE = Outcome(True)
 LEAST_GIVEN = 1 << 17  # bytes: a copy of less takes no longer than memory of its own
@@ -225,7 +223,7 @@ class CudaExecutor:
         places = PushPlaces.of(run, [PushRows(name, call.vertices) for name in call.outputs])
         before = session.arena
         try:
-            session.arena = Allocation(0, 0, None)
+            session.arena = Allocation()
             session.take_arena(run)
             ready = self.ready(run, run.forward()._replace(to=Destination(rows=places.rows)))
             arena = session.arena
@@ -265,7 +263,7 @@ class CudaExecutor:
     def use_arenas(self, arenas: Arenas | None = None) -> None:
         """Let runs have another arena."""
         self.land_all()
-        self.session.use_arena(arenas[0] if arenas else Allocation(0, 0, None))
+        self.session.use_arena(arenas[0] if arenas else Allocation())
 
     def begin_gradients(self, runs: Sequence[Run]) -> None:
         """Note the rows that a step touches; the gradients are zero by then."""

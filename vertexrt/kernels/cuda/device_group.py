@@ -169,7 +169,6 @@ def _lost(
     )
 
 
-NOTHING = Allocation(0, 0, None)
 NUMBERS = 2 + len(COMPARED)  # that a process tells the others before its losses
 
 
@@ -208,7 +207,7 @@ class PackingRoom:
         self.buffers = UploadBuffers(session.memory)
         self._free: list[Allocation] = []
         self._lent: list[Allocation] = []
-        self._told = NOTHING
+        self._told = Allocation()
 
     def begin(self) -> None:
         """Take back what the last step had: what comes is asked for after it."""
@@ -218,7 +217,7 @@ class PackingRoom:
     def take(self, size: int) -> DeviceFlat:
         """Return room for so many elements."""
         need = size * self.session.dtype.itemsize
-        memory = self._free.pop() if self._free else NOTHING
+        memory = self._free.pop() if self._free else Allocation()
         memory = self.session.memory.scratch(memory, max(need, 16))
         self._lent.append(memory)
         return DeviceFlat(memory.address, size, self.session.dtype.itemsize, memory)

@@ -10,11 +10,9 @@ import numpy as np
 
 from vertexrt.engine.batched import Part
 from vertexrt.errors import DeviceError, message
-from vertexrt.kernels.cuda.device import Allocation, Device, address_of
+from vertexrt.kernels.cuda.device import Allocation, Array, Device, address_of
 from vertexrt.kernels.cuda.pack import ALIGN
 from vertexrt.kernels.cuda.step_end import FOUND
-
-Array = np.ndarray[Any, Any]
 
 SMALLER_BATCHES = "take smaller batches, or device='cpu'"
 SMALLER_MODEL = "take a smaller model, or device='cpu'"
@@ -158,7 +156,7 @@ class UploadRoom:
     """
 
     of: DeviceMemory
-    memory: Allocation = field(default_factory=lambda: Allocation(0, 0, None), init=False)
+    memory: Allocation = field(default_factory=lambda: Allocation(), init=False)
     there: int = field(default=0, init=False)
     era: int = field(init=False)
 
@@ -216,7 +214,7 @@ class UploadBuffers:
             for _ in range(SLOTS):
                 found = self.device.pinned(8 * FOUND).view(np.float64)
                 nothing, given = np.zeros(0, np.uint8), (found, address_of(found))
-                self._slots.append(UploadSlot(nothing, Allocation(0, 0, None), *given, nothing))
+                self._slots.append(UploadSlot(nothing, Allocation(), *given, nothing))
         slot = self._slots[self._next]
         self._next = (self._next + 1) % SLOTS
         if slot.reader is not None:
@@ -254,7 +252,7 @@ class CounterRing:
     """
 
     def __init__(self, memory: DeviceMemory) -> None:
-        self._memory, self.held = memory, Allocation(0, 0, None)
+        self._memory, self.held = memory, Allocation()
         self._next = 0  # bytes that are taken
 
     def take(self, counters: int) -> int:

@@ -21,12 +21,12 @@ from vertexrt.kernels.cuda.device import (
     BUFFER_SIZE,
     CUBLAS_CODES,
     SIZE,
+    Array,
     Calls,
     Device,
 )
 from vertexrt.kernels.cuda.launch_text import (
     EDGES,
-    LISTED,
     SEGMENTS,
     Kernel,
     Launches,
@@ -39,8 +39,6 @@ from vertexrt.lower.kernel import MatrixProduct, Memory, Operand, PlaceRows, Tem
 from vertexrt.lower.launches import LibraryProduct, RowRange
 from vertexrt.native.compiled import compiled
 from vertexrt.native.foreign import Foreign
-
-Array = np.ndarray[Any, Any]
 
 # Calls by address.
 
@@ -335,7 +333,7 @@ def multiply(calls: Array, asked: GemmCall) -> int:
 
 # Columns of a step. A kernel and a product share the first, and those of tiles.
 IS_GEMM = 0
-FUNCTION, OVER, EACH, THREADS, WHEN, DOWN, WORDS, WORD_COUNT, LOOKUP = range(1, 10)
+FUNCTION, OVER, EACH, THREADS, ONLY_LISTED, DOWN, WORDS, WORD_COUNT, LOOKUP = range(1, 10)
 PER_ROW, PER_EDGE, LOW, HIGH, TILE_ROWS = range(21, 26)  # high is 0 where there is no bound
 FORM, WEIGHT, M, K, GEMM_EDGES, TIMES, X, Y = 1, 2, 3, 4, 5, 6, 7, 14
 WORD, BY, STEP, START, T_ROWS, T_EDGES, T_ONCE = range(7)
@@ -376,7 +374,7 @@ def extent(step: Array, row: Array, lookup_at: Array, lookup: int) -> Grid:
     if step[IS_GEMM]:
         return Grid((m if step[GEMM_EDGES] else n) * step[TIMES], 1, 0)
     over, each = step[OVER], step[EACH]
-    if step[WHEN] == LISTED and not listed:
+    if step[ONLY_LISTED] and not listed:
         return Grid(0, 0, 0)
     if over in (OVER_ROWS, EDGES):
         return Grid(((n if over == OVER_ROWS else m) + each - 1) // each, 1, 0)
@@ -529,8 +527,8 @@ def encode(
             row = np.zeros(STEP_COLUMNS, np.int64)
             if isinstance(step, Kernel):
                 row[FUNCTION : LOOKUP + 1] = (
-                    address, step.over, step.each, step.threads, step.when, step.down, len(words),
-                    len(step.words), lookups,
+                    address, step.over, step.each, step.threads, step.only_listed, step.down,
+                    len(words), len(step.words), lookups,
                 )  # fmt: skip
                 _encode_range(row, step.rows, step.tile_rows)
                 lookups += step.over == SEGMENTS

@@ -74,9 +74,10 @@ def _group(step: GroupLaunch, taken: Sequence[Temporary]) -> Kernel:
     text = ThreadText(kernel, taken)
     body, threads = text.row_kernel(), kernel.threads * kernel.rows
     over, words = EDGES if kernel.edges else ROWS, tuple(text.t.words)
-    when = LISTED if step.only_listed else ALWAYS
     scratch = kernel.rows * kernel.scratch
-    return Kernel(body, words, over, kernel.rows, threads, when, rows=step.rows, scratch=scratch)
+    return Kernel(
+        body, words, over, kernel.rows, threads, step.only_listed, rows=step.rows, scratch=scratch
+    )
 
 
 # Products of few rows.
@@ -295,7 +296,6 @@ Array = np.ndarray[Any, Any]
 
 # What the grid of a kernel covers.
 ROWS, EDGES, SEGMENTS, TILES = range(4)
-ALWAYS, LISTED = range(2)  # when it is launched: always, or where rows are listed
 ONE_A_BLOCK = -1  # counters
 
 
@@ -309,6 +309,7 @@ class Kernel:
         over: what its grid covers.
         each: how much of it a block does; blocks across the grid where it covers tiles; its second
             extent where it covers segments.
+        only_listed: it is launched where rows are listed.
         rows: for which launches it is there, None for all; tile_rows: of a block, by which the
             second extent follows; down: the most of that, 0 where there is none.
         adds: it makes nothing that a later step of the program reads; it only adds to gradients.
@@ -322,7 +323,7 @@ class Kernel:
     over: int
     each: int
     threads: int
-    when: int = ALWAYS
+    only_listed: bool = False
     rows: RowRange | None = None
     tile_rows: int = 1
     down: int = 0

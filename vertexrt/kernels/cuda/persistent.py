@@ -169,7 +169,7 @@ def _size(budget: Budget) -> tuple[int, bool]:
 def groups_of(processors: int, function: int, device: Device) -> int:
     """Return how many groups of so many processors run at once."""
     if 1 < processors <= MOST_OF_A_CLUSTER:
-        return device.clusters(function, processors, device.shared_bytes)
+        return device.clusters(function, processors)
     return device.processors // processors
 
 

@@ -20,7 +20,7 @@ from vertexrt.errors import DeviceError
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.cell_script import WORD, CellBatch, CellFacts, write_cells
 from vertexrt.kernels.cuda.cuts import APART_COLUMNS, launch_apart, pieces_of
-from vertexrt.kernels.cuda.device import Allocation, LaunchStruct
+from vertexrt.kernels.cuda.device import Allocation, Array, LaunchStruct
 from vertexrt.kernels.cuda.device_memory import CounterRing, ReadyRun, UploadSlot
 from vertexrt.kernels.cuda.finish_step import end_words, finish_step, leave_results
 from vertexrt.kernels.cuda.instruction import (
@@ -64,7 +64,6 @@ from vertexrt.scheduler.rows import (
 from vertexrt.script.groups import Groups
 from vertexrt.script.isa import NONE, OP, PROGRAM, WAIT
 
-Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
 # Words that each launch writes: of counters and flagged words, and what is run of the script.
@@ -283,8 +282,8 @@ class PersistentLaunch:
         self.session = session
         self.patience = PATIENCE
         self.watched = False
-        self._stamps = Allocation(0, 0, None)
-        self._temporaries = self._counters = Allocation(0, 0, None)
+        self._stamps = Allocation()
+        self._temporaries = self._counters = Allocation()
         self._ring = CounterRing(session.memory)
 
     def seen(self) -> Int64:
@@ -294,7 +293,7 @@ class PersistentLaunch:
         """
         stamps = np.empty(self._stamps.size // 8, np.int64)
         self.session.memory.download(stamps, self._stamps.address)
-        self._stamps = Allocation(0, 0, None)
+        self._stamps = Allocation()
         return stamps.reshape(self.session.device.processors, -1, STAMP)
 
     def failure(self) -> DeviceError:
@@ -375,7 +374,7 @@ class PersistentLaunch:
         own = job[len(job) - len(words) :]
         leave = leave_results(session, run, own, addresses)
         held = self._temporaries, self._counters, session.zero
-        blocks, shared = executable.blocks, device.shared_bytes
+        blocks = executable.blocks
         cluster = executable.processors if executable.clustered else 1
         groups, sides = blocks // executable.processors, executable.writer.sides
         counters = -(-(2 + groups + len(sides)) // 4) * 4
@@ -387,8 +386,8 @@ class PersistentLaunch:
             at = self._ring.take(counters + 2 * flagged)
             job[COUNTERS_AT], job[BEGIN_AT], job[END_AT] = at, begin, end
             job[FLAGGED_AT] = at + 4 * counters if flagged else 0
-            code = device.launch_all(executable.function, blocks, shared, arguments, cluster)
-            device.check(code, -1, -1)
+            code = device.launch_all(executable.function, blocks, arguments, cluster)
+            device.check(code)
 
         def steps(apart: Int64) -> None:
             calls = session.calls_of(device.calls)

@@ -19,7 +19,7 @@ from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.update import NO_RANGES
 from vertexrt.errors import DeviceError, number_of
 from vertexrt.graph.device_rows import DeviceRows
-from vertexrt.kernels.cuda.device import Allocation, Calls, Device
+from vertexrt.kernels.cuda.device import Allocation, Array, Calls, Device
 from vertexrt.kernels.cuda.device_memory import (
     SMALLER_MODEL,
     DeviceMemory,
@@ -41,7 +41,6 @@ from vertexrt.kernels.cuda.lookups import sort_lookups
 from vertexrt.kernels.cuda.pack import PackedUpload, aligned, pack
 from vertexrt.kernels.cuda.step_end import FOUND, StepEnd, update_source
 
-Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
 LAUNCH = Struct("4q")  # as `driver.launch_each` reads it
@@ -76,11 +75,11 @@ class Session:
         self.values = self.memory.take(store.values.nbytes, "parameters", SMALLER_MODEL)
         self.gradients = self.memory.cleared(self.trained * size, "gradients")
         self.moments: Allocation | None = None
-        self.arena = Allocation(0, 0, None)
+        self.arena = Allocation()
         self._lent: tuple[tuple[int, int], Any] = (0, 0), None  # the arena as an array, and where
-        self.zero = Allocation(0, 0, None)  # the row that an absent child or pull reads
-        self.squares = Allocation(0, 0, None)
-        self.taken = Allocation(0, 0, None)  # rows on their way to the host
+        self.zero = Allocation()  # the row that an absent child or pull reads
+        self.squares = Allocation()
+        self.taken = Allocation()  # rows on their way to the host
         self.found = self.memory.cleared(FOUND * 8, "results")
         self.gave_up = device.pinned(8).view(np.int64)
         self.gave_up[0] = 0
@@ -104,7 +103,7 @@ class Session:
             return
         graphs = run.share.batch.num_graphs
         self.memory.synchronize()
-        self.arena = Allocation(0, 0, None)
+        self.arena = Allocation()
         for size in (need + need // 4, need):
             try:
                 self.arena = self.device.allocate(size)
@@ -302,7 +301,7 @@ class Session:
         """Launch kernels of the end of a step, all of them at once: no signal comes between."""
         if launches:
             packed, calls = np.frombuffer(b"".join(launches), np.int64), self.device.calls
-            self.device.check(launch_each(calls.launch, calls.stream, packed), -1, -1)
+            self.device.check(launch_each(calls.launch, calls.stream, packed))
 
 
 class DeviceArena:

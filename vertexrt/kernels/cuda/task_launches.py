@@ -305,25 +305,17 @@ class _LaunchLowering:
     def _products(
         self, after: Group | None = None, finished: Mapping[int, Finished] = NOTHING
     ) -> None:
-        """Lower products that do not need each other.
+        """Lower products that do not need each other: few rows in one kernel, many one by one with
+        copies before and after.
 
         Args:
             after: copies their results to edges, or finishes them. finished: what a kernel of few
                 rows writes itself instead, by product.
         """
         products, self.products = self.products, []
-        if products:
-            before, self.before = self.before, []
-            self._together(products, before, after, finished)
-
-    def _together(
-        self,
-        products: Sequence[int],
-        before: Sequence[Group],
-        after: Group | None,
-        finished: Mapping[int, Finished],
-    ) -> None:
-        """Lower products: few rows in one kernel, many one by one with copies before and after."""
+        if not products:
+            return
+        before, self.before = self.before, []
         copies = [k for group in before for k in group.nodes if k in self.task.local]
         of_products = [k for k in copies if all(r in products for r in self.readers[k])]
         sources, given = {k: self._gathered(k) for k in of_products}, []
