@@ -29,7 +29,7 @@ from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.driver import IS_GEMM
 from vertexrt.kernels.cuda.instruction import FIRST_OP, STEP
 from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
-from vertexrt.kernels.cuda.verify_launch import verify_launch
+from vertexrt.kernels.cuda.verify_cells import verify_launch
 from vertexrt.script.isa import NONE, OP, PROGRAM, WAIT
 
 SMALL = Form("LSTM", 128)  # whose products fill two processors

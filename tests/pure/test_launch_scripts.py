@@ -37,7 +37,7 @@ from vertexrt.kernels.cuda.instruction import (
     header,
 )
 from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
-from vertexrt.kernels.cuda.verify_launch import verify_launch
+from vertexrt.kernels.cuda.verify_cells import verify_launch
 from vertexrt.scheduler import POLICIES
 from vertexrt.script import isa
 from vertexrt.script.isa import FIRST, NONE, OP, WAIT, WORDS
@@ -141,7 +141,7 @@ def plain() -> Step:
 def test_the_scripts_are_right_before_they_are_broken() -> None:
     for launch in (clipped(), plain()):
         launch.check()
-        assert launch.launch.paths.groups == 2
+        assert launch.launch.written.groups == 2
     order = [FORWARD, BACKWARD, SQUARES, FINISH, CHECK, UPDATE, END]
     for launch, left_out in ((clipped(), None), (plain(), SQUARES)):
         ops = launch.written.script[:, OP].tolist()
@@ -289,7 +289,7 @@ def test_what_another_launch_of_a_round_writes_must_not_be_read() -> None:
         replace(plan, task=gathering(plan.task, state)) for plan in executable.writer.tasks
     ]
     with pytest.raises(PlanError, match="a wait for the launch, which touches what"):
-        verify_launch(*launch._replace(executable=executable))
+        verify_launch(*launch._replace(written=replace(launch.written, executable=executable)))
 
 
 class WordTree(vrt.VertexFunction):

@@ -20,10 +20,9 @@ from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
-from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
-from vertexrt.kernels.cuda.rounds import Facts
+from vertexrt.kernels.cuda.rounds import Facts, Rounds
 from vertexrt.kernels.cuda.streams import facts_of_run, rounds_of
-from vertexrt.kernels.cuda.verify_launch import verify_rounds
+from vertexrt.kernels.cuda.verify_rounds import verify_rounds
 from vertexrt.scheduler import POLICIES
 from vertexrt.script.isa import NONE, WAIT
 
@@ -42,7 +41,7 @@ class Captured(NamedTuple):
     run: Run
     table: np.ndarray
     lookups: tuple[np.ndarray, ...]
-    written: WrittenScripts
+    written: Rounds
 
     def check(self, **changed: Any) -> None:
         """Verify the rounds, of which something may be changed."""

@@ -15,19 +15,23 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.kernels.cuda.calls import ITEMSIZE, RECORD, STREAM, WAIT, order_streams
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.driver import (
     IS_GEMM,
+    ITEMSIZE,
+    RECORD,
+    STREAM,
+    WAIT,
     encode,
     extent,
     launch_step,
+    order_streams,
     room_for_arguments,
 )
 from vertexrt.kernels.cuda.executable import kernel_name, kernel_sources
 from vertexrt.kernels.cuda.instruction import COUNTER, LAUNCH, STEP
+from vertexrt.kernels.cuda.launch_text import Kernel, Launches
 from vertexrt.kernels.cuda.pack import ARRIVED_AT, TEMPORARY
-from vertexrt.kernels.cuda.steps import Kernel, Launches
 from vertexrt.native.compiled import compiled
 from vertexrt.script import isa
 

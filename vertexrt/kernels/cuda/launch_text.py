@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.row_text import RowText, tensor_word
-from vertexrt.kernels.cuda.steps import (
-    ALWAYS,
-    EDGES,
-    LISTED,
-    ONE_A_BLOCK,
-    ROWS,
-    SEGMENTS,
-    TILES,
-    Kernel,
-    Launches,
-    Step,
-)
 from vertexrt.kernels.cuda.thread_text import ThreadText
 from vertexrt.lower.kernel import (
     MatrixProduct,
@@ -82,9 +74,10 @@ def _group(step: GroupLaunch, taken: Sequence[Temporary]) -> Kernel:
     text = ThreadText(kernel, taken)
     body, threads = text.row_kernel(), kernel.threads * kernel.rows
     over, words = EDGES if kernel.edges else ROWS, tuple(text.t.words)
-    when = LISTED if step.only_listed else ALWAYS
     scratch = kernel.rows * kernel.scratch
-    return Kernel(body, words, over, kernel.rows, threads, when, rows=step.rows, scratch=scratch)
+    return Kernel(
+        body, words, over, kernel.rows, threads, step.only_listed, rows=step.rows, scratch=scratch
+    )
 
 
 # Products of few rows.
@@ -296,4 +289,118 @@ def _row(t: RowText, place: ValuePlace, listed: bool) -> str:
     return (
         "[&](int i) -> const real* { return "
         f"{origin} + (long long){number} * {place.step}{start}; }}"
+    )
+
+
+Array = np.ndarray[Any, Any]
+
+# What the grid of a kernel covers.
+ROWS, EDGES, SEGMENTS, TILES = range(4)
+ONE_A_BLOCK = -1  # counters
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A launch of a kernel of this program.
+
+    Attributes:
+        body: its source, named NAME.
+        words: what it is given, by name.
+        over: what its grid covers.
+        each: how much of it a block does; blocks across the grid where it covers tiles; its second
+            extent where it covers segments.
+        only_listed: it is launched where rows are listed.
+        rows: for which launches it is there, None for all; tile_rows: of a block, by which the
+            second extent follows; down: the most of that, 0 where there is none.
+        adds: it makes nothing that a later step of the program reads; it only adds to gradients.
+        counters: that blocks need which share work, or ONE_A_BLOCK; zero before and after.
+        product: the same as a product of a library, where it is one.
+        scratch: elements of shared memory that a block has for its rows.
+    """
+
+    body: str
+    words: tuple[str, ...]
+    over: int
+    each: int
+    threads: int
+    only_listed: bool = False
+    rows: RowRange | None = None
+    tile_rows: int = 1
+    down: int = 0
+    adds: bool = False
+    counters: int = 0
+    product: LibraryProduct | None = None
+    scratch: int = 0
+
+
+Step = Kernel | LibraryProduct
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """What runs for one row of the launch table.
+
+    Attributes:
+        plan: what it was printed from.
+        steps: in order.
+    """
+
+    plan: LaunchPlan
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def lookups(self) -> list[int]:
+        """Return the integer pull of each step that adds to the rows of a table."""
+        sums = (step for step in self.plan.steps if isinstance(step, LookupSum))
+        return [-1 - step.pull if step.edges else step.pull for step in sums]
+
+
+def csr(lists: Sequence[Sequence[int]]) -> tuple[Array, Array]:
+    """Return lists of numbers in compressed form, int64, with a zero at the end."""
+    ptr = np.cumsum([0, *map(len, lists)]).astype(np.int64)
+    return ptr, np.array([*itertools.chain(*lists), 0], np.int64)
+
+
+class StepEffects(NamedTuple):
+    """What the steps of all programs leave to others.
+
+    Attributes:
+        only: bool [steps + 1] see `Kernel.adds`; the last is False.
+        ptr, gradients: int64, CSR of the gradients that each step adds to, by their numbers.
+        temporaries: bool [steps] which read or write temporaries of their launch.
+        counters: int64 [steps] see `Kernel.counters`.
+    """
+
+    only: Array
+    ptr: Array
+    gradients: Array
+    temporaries: Array
+    counters: Array
+
+
+def effects_of(steps: Sequence[Step], owners: Mapping[int, int]) -> StepEffects:
+    """Find what steps leave to others.
+
+    Args:
+        owners: of `layout.gradient_owners`.
+    """
+    found: list[tuple[bool, list[int], bool, int]] = []
+    for step in steps:
+        if isinstance(step, Kernel):
+            added = (w for w in step.words if w.startswith("gradient_"))
+            numbers = {owners[int(w.removeprefix("gradient_"))] for w in added}
+            temporaries = "temporary" in step.words
+            found.append((step.adds, sorted(numbers), temporaries, step.counters))
+        else:
+            adds = isinstance(step.product, Outer)
+            temporaries = any(
+                operand.packed is not None or operand.place.memory == Memory.TEMPORARY
+                for operand in step.operands
+            )
+            found.append((adds, [owners[step.product.param]] if adds else [], temporaries, 0))
+    return StepEffects(
+        np.array([*(each[0] for each in found), False], np.bool_),
+        *csr([each[1] for each in found]),
+        np.array([each[2] for each in found], np.bool_),
+        np.array([each[3] for each in found], np.int64),
     )

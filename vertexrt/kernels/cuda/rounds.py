@@ -13,13 +13,15 @@ products (`cuts.py`), or all of them, on several streams (`streams.py`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.program import Stage
-from vertexrt.kernels.cuda.driver import FUNCTION, IS_GEMM, Grid, extent, sizes_of
+from vertexrt.kernels.cuda.driver import FUNCTION, IS_GEMM, Grid, extent, sizes_of, splits_of
 from vertexrt.kernels.cuda.executable import Uploads
 from vertexrt.kernels.cuda.instruction import (
     ACROSS,
@@ -39,9 +41,9 @@ from vertexrt.kernels.cuda.instruction import (
     STEP,
     UPDATE,
 )
-from vertexrt.kernels.cuda.steps import ONE_A_BLOCK, StepEffects
-from vertexrt.kernels.cuda.wide_products import splits_of
+from vertexrt.kernels.cuda.launch_text import ONE_A_BLOCK, StepEffects
 from vertexrt.kernels.layout import PAD
+from vertexrt.native.compiled import compiled
 from vertexrt.script.isa import NONE, OP, PROGRAM, ROWS, TEMPORARY, WAIT
 
 Array = np.ndarray[Any, Any]
@@ -129,6 +131,28 @@ class Launched(NamedTuple):
     wide: int
 
 
+@dataclass(slots=True)
+class Rounds:
+    """Launches in rounds.
+
+    Attributes:
+        script: int32 [*, COLUMNS]; apart: int64 [*] the instructions that the host launches.
+        elements: of temporaries that a round needs; counters: that it does.
+        lookup_ptr, lookup_at, lookups: of `sort_lookups`.
+        clips, updates: whether the step ends with a norm, and with an update.
+    """
+
+    script: npt.NDArray[np.int32]
+    apart: npt.NDArray[np.int64]
+    elements: int
+    counters: int
+    lookup_ptr: npt.NDArray[np.int64]
+    lookup_at: npt.NDArray[np.int64]
+    lookups: tuple[Array, ...]
+    clips: bool
+    updates: bool
+
+
 class Drafts(NamedTuple):
     """Steps that may begin together, before they are put in the order of their rounds.
 
@@ -145,6 +169,7 @@ class Drafts(NamedTuple):
     marks: Array
 
 
+@compiled
 def write_rounds(launched: Launched, facts: Facts) -> tuple[Array, Array, int, int]:
     """Write the script of launches, in rounds, with the groups' work and the end of the step.
 

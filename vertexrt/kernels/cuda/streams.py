@@ -24,11 +24,9 @@ from vertexrt.kernels.cuda.driver import FUNCTION
 from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.instruction import FIRST_OP
 from vertexrt.kernels.cuda.pack import ARRIVED_AT, TEMPORARY
-from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
-from vertexrt.kernels.cuda.rounds import ALL_APART, Facts, Launched, facts_of, write_rounds
+from vertexrt.kernels.cuda.rounds import ALL_APART, Facts, Launched, Rounds, facts_of, write_rounds
 from vertexrt.kernels.cuda.session import Session
-from vertexrt.kernels.cuda.verify_launch import verify_rounds
-from vertexrt.native.compiled import compiled
+from vertexrt.kernels.cuda.verify_rounds import verify_rounds
 from vertexrt.script.isa import NONE, WAIT
 
 Array = np.ndarray[Any, Any]
@@ -43,10 +41,10 @@ class Streams:
 
     def __init__(self, session: Session, count: int) -> None:
         self.session, self.count = session, len(session.device.lanes(count))
-        self._temporaries = self._counters = Allocation(0, 0, None)
+        self._temporaries = self._counters = Allocation()
         self._events = session.device.events(self.count)
 
-    def rounds(self, run: Run, table: Array, lookups: tuple[Array, ...]) -> WrittenScripts:
+    def rounds(self, run: Run, table: Array, lookups: tuple[Array, ...]) -> Rounds:
         """Put launches of a minibatch in rounds.
 
         Args:
@@ -111,15 +109,11 @@ def facts_of_run(run: Run) -> Facts:
     return facts_of(tasks, (steps_ptr, numbered, steps), alone, executable, sides)
 
 
-def rounds_of(run: Run, table: Array, lookups: tuple[Array, ...], facts: Facts) -> WrittenScripts:
+def rounds_of(run: Run, table: Array, lookups: tuple[Array, ...], facts: Facts) -> Rounds:
     """Put launches of a minibatch in rounds, given what `facts_of_run` returns."""
     s, (lookup_ptr, lookup_at) = run.layout.schedule, lookups
     of_schedule = run.layout.rows, s.edge_ptr, s.every_ptr, s.child_row
-    asked = len(run.variant.binding.params), False, False, ALL_APART
-    made = _write((table, *lookups, *of_schedule, *asked), tuple(facts))
-    return WrittenScripts(*made, lookup_ptr, lookup_at, (), False, False)
-
-
-@compiled
-def _write(launched: tuple[Any, ...], facts: tuple[Any, ...]) -> tuple[Array, Array, int, int]:
-    return write_rounds(Launched(*launched), Facts(*facts))
+    gradients = len(run.variant.binding.params)
+    asked = table, lookup_ptr, lookup_at, *of_schedule, gradients, False, False, ALL_APART
+    made = write_rounds(Launched(*asked), facts)
+    return Rounds(*made, lookup_ptr, lookup_at, (), False, False)

@@ -2,20 +2,25 @@
 
 The result is records (`lower.launches`), which `launch_text` prints. It does not depend on a
 minibatch: how many rows of products there are is known when a step is launched.
+
+Where a group only gathers rows for products, or only scatters what they make to edges, kernels of
+few rows do it themselves: they read the rows of children, of tables or of pulls, and write the rows
+of edges. They also make what a group makes of each element of theirs, as a bias and a nonlinearity.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
 from vertexrt.config import config
-from vertexrt.ir.ops import SUMS_OF_ROWS
+from vertexrt.ir.ops import OPS, SUMS_OF_ROWS
 from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
+from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Domain
 from vertexrt.kernels.cuda.launch_limits import LIMITS
-from vertexrt.kernels.cuda.product_copies import ProductCopies
 from vertexrt.kernels.cuda.products import (
     FLOATS,
     all_rows,
@@ -33,7 +38,7 @@ from vertexrt.kernels.cuda.thread_groups import (
     width_of,
 )
 from vertexrt.kernels.layout import PAD, Binding
-from vertexrt.kernels.task_tensors import by_rows, gradients_of
+from vertexrt.kernels.task_tensors import by_rows, edge_key, gradients_of
 from vertexrt.lower.kernel import (
     AddLookups,
     J,
@@ -47,16 +52,20 @@ from vertexrt.lower.kernel import (
 )
 from vertexrt.lower.launches import (
     EVERYTHING,
+    ChildRows,
     CopiedProduct,
     Finished,
     FinishedRows,
+    Gathered,
     GroupLaunch,
     LaunchPlan,
     LaunchStep,
     LibraryProduct,
     LookupSum,
     RowRange,
+    RowsGiven,
     RowSum,
+    TableRows,
     TiledProduct,
 )
 from vertexrt.lower.lowering import Memories, Shares, ValuePlaces, lower_product
@@ -119,7 +128,10 @@ class _LaunchLowering:
         self.place |= places
         self.shares = Shares(task, None)
         self.context = GroupContext(self.values, self.memories, vector, block, self.listed, shared)
-        self.copies = ProductCopies(task, self.values)
+        self.readers = defaultdict[int, list[int]](list)  # of each value, among what the task makes
+        for k in task.members:
+            for i in self.nodes[k].inputs:
+                self.readers[i].append(k)
         self.before: list[Group] = []  # gathers that the next products may read themselves
         self.products: list[int] = []  # which do not need each other
         self.packed: set[ValuePlace] = set()  # places to which rows of a list have been copied
@@ -135,12 +147,18 @@ class _LaunchLowering:
                 self.products.append(step.node)
             elif isinstance(step, Product):
                 self._products()
-                self._sum(step.node)
+                op = self.nodes[step.node].op
+                if op == "sum_rows":
+                    self._row_sum(step.node)
+                elif op == "embed_grad":
+                    self._lookup_sum(step.node)
+                else:
+                    self._outers(step.node)
             elif finished := self._finished(step):
                 self._products(step, finished)
             else:
                 self._products()
-                if self.copies.only_gathers(step):
+                if self._only_gathers(step):
                     self.before.append(step)
                 else:
                     self._group(step)
@@ -149,17 +167,83 @@ class _LaunchLowering:
         taken, needs = tuple(self.memories.taken), self.memories.elements
         return LaunchPlan(tuple(self.steps), self.listed, taken, needs)
 
+    # What kernels of few rows do in place of groups.
+
+    def _only_gathers(self, group: Group) -> bool:
+        """Tell whether a group only copies, for products: rows of children, tables or pulls."""
+        local = self.task.local
+        return not local.isdisjoint(group.nodes) and all(
+            self._is_gathered(k) if k in local else self._is_read_again(k) for k in group.nodes
+        )
+
+    def _is_read_again(self, k: int) -> bool:
+        """Tell whether a value is a leaf that its readers read where it comes from."""
+        return is_free(self.nodes[k]) and k not in self.task.homes
+
+    def _is_gathered(self, k: int) -> bool:
+        """Tell whether a value is rows that are copied, and that products alone read."""
+        node = self.nodes[k]
+        return (
+            node.op in ("embed", "pull", "gather")
+            and node.type.domain == Domain.VERTEX
+            and all(self.nodes[r].op == "matmul" for r in self.readers[k])
+        )
+
+    def _gathered(self, k: int) -> Gathered:
+        """Return what products read in place of a copy."""
+        node, binding = self.nodes[k], self.values.binding
+        if node.op == "pull":
+            return RowsGiven(binding.floats[node["name"]])
+        if node.op == "gather":
+            return ChildRows(binding.tensors["state", node["field"]], node["slot"], self.listed)
+        table, index = (self.nodes[i]["name"] for i in node.inputs)
+        return TableRows(binding.params[table], binding.ints[index])
+
     def _finished(self, group: Group) -> Mapping[int, Finished]:
         """Return what the products before a group write in its place; nothing for most groups."""
-        scattered = self.copies.scattered(group, self.products)
-        if scattered or not self.copies.only_finishes(group, self.products):
-            return scattered
+        if not self.listed and all(map(self._only_scatters, group.nodes)):
+            tensors, nodes = self.values.binding.tensors, [self.nodes[k] for k in group.nodes]
+            keys = [edge_key(n["field"], n["every"]) for n in nodes]
+            return {
+                n.inputs[0]: ChildRows(tensors[key], n["slot"])
+                for n, key in zip(nodes, keys, strict=True)
+            }
+        if not self._only_finishes(group):
+            return {}
         (k,) = self.products
         kernel = self._lowered_group(group)
         (loop,) = kernel.parts
         assert isinstance(loop, ElementLoop), f"{loop} is no loop over elements"
         statements = tuple(with_register(x, self.place[k], k) for x in loop.statements)
         return {k: FinishedRows(k, statements, kernel.listed)}
+
+    def _only_scatters(self, k: int) -> bool:
+        """Tell whether an effect copies to edges what one of the products makes for it alone."""
+        node = self.nodes[k]
+        if node.op != "scatter_child":
+            return False
+        (i,) = node.inputs
+        return i in self.products and i in self.task.local and self.readers[i] == [k]
+
+    def _only_finishes(self, group: Group) -> bool:
+        """Tell whether a group makes other elements of those of a product, one by one."""
+        local = self.task.local
+        if len(self.products) != 1 or self.products[0] not in local:
+            return False
+        (k,) = self.products
+        made = {i for i in group.nodes if not self._is_read_again(i)}
+        read, copied = self.readers[k], local.intersection(group.nodes) - made
+        alone = bool(read) and made.issuperset(read) and not copied
+        return alone and all(self._is_elementwise(i, k) for i in made)
+
+    def _is_elementwise(self, k: int, product: int) -> bool:
+        """Tell whether elements of a value follow from a product's at the same places alone."""
+        node, row = self.nodes[k], self.nodes[product].type
+        read = [self.nodes[i] for i in node.inputs]
+        constant = all(x.op == "const" for x in read if x.type.shape == ())
+        op = OPS[node.op]
+        fits = node.type == row and row.domain == Domain.VERTEX and len(row.shape) == 1
+        return constant and op.role == "scalar" and not op.draws and fits
 
     def _group(self, group: Group, rows: RowRange | None = None) -> None:
         self.steps.append(GroupLaunch(self._lowered_group(group), rows=rows))
@@ -175,15 +259,6 @@ class _LaunchLowering:
         return lower_product(k, self.task, self.values, self.shares, self.memories)
 
     # Sums over rows.
-
-    def _sum(self, k: int) -> None:
-        """Lower a sum over rows: of rows, of outer products, or by what was looked up."""
-        if self.nodes[k].op == "sum_rows":
-            self._row_sum(k)
-        elif self.nodes[k].op == "embed_grad":
-            self._lookup_sum(k)
-        else:
-            self._outers(k)
 
     def _row_sum(self, k: int) -> None:
         place = self.place[self.nodes[k].inputs[0]]
@@ -230,26 +305,20 @@ class _LaunchLowering:
     def _products(
         self, after: Group | None = None, finished: Mapping[int, Finished] = NOTHING
     ) -> None:
-        """Lower products that do not need each other.
+        """Lower products that do not need each other: few rows in one kernel, many one by one with
+        copies before and after.
 
         Args:
             after: copies their results to edges, or finishes them. finished: what a kernel of few
                 rows writes itself instead, by product.
         """
         products, self.products = self.products, []
-        if products:
-            before, self.before = self.before, []
-            self._together(products, before, after, finished)
-
-    def _together(
-        self,
-        products: Sequence[int],
-        before: Sequence[Group],
-        after: Group | None,
-        finished: Mapping[int, Finished],
-    ) -> None:
-        """Lower products: few rows in one kernel, many one by one with copies before and after."""
-        sources, given = self.copies.sources(before, products), []
+        if not products:
+            return
+        before, self.before = self.before, []
+        copies = [k for group in before for k in group.nodes if k in self.task.local]
+        of_products = [k for k in copies if all(r in products for r in self.readers[k])]
+        sources, given = {k: self._gathered(k) for k in of_products}, []
         for k in products:
             (product,) = self._lowered(k)
             assert isinstance(product, MatrixProduct), f"%{k} is lowered to {product}"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -40,9 +40,7 @@ from vertexrt.kernels.cuda.instruction import (
     STEP,
     UPDATE,
 )
-from vertexrt.kernels.cuda.persistent_launch import Paths, WrittenScripts
-from vertexrt.kernels.cuda.rounds import Facts, counters_of, launched_steps
-from vertexrt.kernels.cuda.verify_cells import verify_cells
+from vertexrt.kernels.cuda.rounds import Facts, Rounds, counters_of, launched_steps
 from vertexrt.kernels.layout import PAD
 from vertexrt.kernels.task_tensors import CHILDREN, PARENTS, rows_read, tensor_uses
 from vertexrt.script.isa import (
@@ -59,9 +57,6 @@ from vertexrt.script.isa import (
 )
 from vertexrt.script.verify import REPORT
 
-if TYPE_CHECKING:
-    from vertexrt.kernels.cuda.persistent import PersistentExecutable
-
 Array = np.ndarray[Any, Any]
 
 OF_TABLE = [ROWS, FIRST, LISTED, EDGES, FIRST_EDGE]
@@ -71,26 +66,8 @@ ONCE = "each step of each launch once"
 AFTER = "does not wait for"
 
 
-def verify_launch(
-    run: Run,
-    table: Array,
-    executable: PersistentExecutable,
-    path: Paths,
-    written: WrittenScripts,
-) -> None:
-    """Check all scripts of a persistent launch.
-
-    Args:
-        table: the launches that the scripts stand for.
-    Raises: PlanError, which names group or launch, and the instruction.
-    """
-    tasks = [each.task for each in executable.writer.tasks]
-    verify_rounds(run, table, tasks, executable.facts, written)
-    verify_cells(table, run.layout.schedule, run.share.batch.graph_ptr, executable, path)
-
-
 def verify_rounds(
-    run: Run, table: Array, tasks: Sequence[TaskProgram], facts: Facts, written: WrittenScripts
+    run: Run, table: Array, tasks: Sequence[TaskProgram], facts: Facts, written: Rounds
 ) -> None:
     """Check the script of all processors, or of several streams.
 
@@ -102,7 +79,7 @@ def verify_rounds(
         table: of launches; tasks: what they are launches of.
     Raises: PlanError, which names the instruction.
     """
-    check = _Rounds(run, table, tasks, facts, written)
+    check = _Verifier(run, table, tasks, facts, written)
     check.operands()
     check.coverage()
     check.apart()
@@ -124,7 +101,7 @@ class _Use(NamedTuple):
     end: int
 
 
-class _Rounds:
+class _Verifier:
     """The script, and the round of each instruction.
 
     Attributes:
@@ -137,7 +114,7 @@ class _Rounds:
         table: Array,
         tasks: Sequence[TaskProgram],
         facts: Facts,
-        written: WrittenScripts,
+        written: Rounds,
     ) -> None:
         self.run, self.table, self.tasks = run, table, tasks
         self.facts, self.written, self.script = facts, written, written.script
