@@ -95,8 +95,9 @@ def load_apart(
     """
     alone = [replace(x, steps=_kernels_of(x.steps)) for x in launches]
     kernels = device.load([*kernel_sources(alone).values()], np.dtype(dtype))
-    functions = [[kernels.get(kernel_name(s.body), 0) for s in _all(x.steps)] for x in launches]
-    _, steps, step_words = encode(launches, functions, numbers)
+    _, steps, step_words = encode(
+        launches, lambda step: kernels.get(kernel_name(step.body), 0), numbers
+    )
     is_product = products[:, IS_GEMM] != 0
     steps[is_product] = products[is_product]
     return ApartSteps(steps, step_words)

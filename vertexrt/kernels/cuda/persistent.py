@@ -116,17 +116,39 @@ def load_smallest(
     _check_words(len(word_names(binding)), "a kernel", most_words)
     real = np.dtype(dtype)
     budgets = _budgets(device, real, asked)
-    refused: dict[tuple[int, bool], str] = {}  # why groups of a size cannot be taken
+    refused: dict[tuple[int, bool], str] = {}  # why a size is, the first reason
     written: set[str] = set()
     begun: list[KernelWriter] = []  # the next one, if it is written
 
     def different() -> Iterator[KernelWriter]:
-        """Yield kernels that differ, in order, each written no sooner than it is asked for."""
-        for placed in _placed(tasks, binding, budgets, device.processors, refused, asked):
-            writer = KernelWriter(tasks, binding, placed, device.precision, asked.rules)
-            if writer.source not in written:
-                written.add(writer.source)
-                yield writer
+        """Yield kernels that differ, in order, each written no sooner than it is asked for.
+
+        The path is cut once a size, and placed for each budget in which its weights fit.
+        """
+        for processors, mine in itertools.groupby(budgets, lambda budget: budget.processors):
+            sums = asked.gradients and not budgets[0].pairs
+            path = cut_path(tasks, binding, processors, sums)
+            for budget in mine:
+                placed = place_path(path, budget)
+                if isinstance(placed, Misfit):
+                    refused.setdefault(_size(budget), placed.text(device.processors))
+                    continue
+                if placed.in_turn and asked.hold and not asked.in_turn:
+                    phase, why = next(iter(placed.in_turn.items()))
+                    text = message(
+                        "cuda",
+                        f"{phase.stage.word} of layer {phase.layer} is no cell: {why}",
+                        "phases of the path that run as cells, with engine='auto'",
+                        "take engine='persistent', which runs it in turn, or engine='batched'",
+                    )
+                    refused.setdefault(_size(budget), text)
+                    continue
+                if budget.hold and not placed.sides:  # groups have nothing to do
+                    placed = placed._replace(budget=replace(budget, processors=1))
+                writer = KernelWriter(tasks, binding, placed, device.precision, asked.rules)
+                if writer.source not in written:
+                    written.add(writer.source)
+                    yield writer
 
     following = different()
 
@@ -219,41 +241,6 @@ def _budgets(device: Device, real: np.dtype[Any], asked: KernelOptions) -> list[
     return found
 
 
-def _placed(
-    tasks: list[SegmentedTask],
-    binding: Binding,
-    budgets: Sequence[Budget],
-    most: int,
-    refused: dict[tuple[int, bool], str],
-    asked: KernelOptions,
-) -> Iterator[PlacedPath]:
-    """Yield the path, cut once a size, for each budget in which its weights fit.
-
-    Args:
-        most: processors of the device.
-        refused: gets why a group of some size cannot hold the weights, the first reason.
-    """
-    for size, mine in itertools.groupby(budgets, lambda budget: budget.processors):
-        path = cut_path(tasks, binding, size, asked.gradients and not budgets[0].pairs)
-        for budget in mine:
-            placed = place_path(path, budget)
-            if isinstance(placed, Misfit):
-                refused.setdefault(_size(budget), placed.text(most))
-            elif placed.in_turn and asked.hold and not asked.in_turn:
-                phase, why = next(iter(placed.in_turn.items()))
-                text = message(
-                    "cuda",
-                    f"{phase.stage.word} of layer {phase.layer} is no cell: {why}",
-                    "phases of the path that run as cells, with engine='auto'",
-                    "take engine='persistent', which runs it in turn, or engine='batched'",
-                )
-                refused.setdefault(_size(budget), text)
-            elif placed.sides or not budget.hold:
-                yield placed
-            else:  # groups have nothing to do
-                yield placed._replace(budget=replace(budget, processors=1))
-
-
 class PersistentExecutable(Uploads):
     """The persistent kernel of a function on a device; see `Session.run_persistent`.
 
@@ -290,8 +277,7 @@ class PersistentExecutable(Uploads):
         phases = {phase: side for side, phase in enumerate(writer.phases)}
         sides = [-1 if is_outside_path(t) else phases.get(t.task.phase, -1) for t in tasks]
         self.sides = np.array(sides, np.int64)
-        functions = [[writer.op(s) for s in x.steps] for x in writer.launches]  # type: ignore[arg-type]
-        steps_ptr, steps, _ = encode(writer.launches, functions, self.numbers)
+        steps_ptr, steps, _ = encode(writer.launches, writer.op, self.numbers)
         self.facts = Facts(
             np.array([int(t.task.stage) for t in tasks], np.int64),
             np.array([t.task.phase.place for t in tasks], np.int64),

@@ -423,7 +423,12 @@ def record_launch(timeline: Timeline, written: WrittenScripts, stamps: Array) ->
     ran = int((stamps[:, 0, 0] == BOTH_CLOCKS).sum())  # the others were not launched
     executable, script = written.executable, written.script
     groups, each = written.groups, executable.processors
-    parts = _parts(written)
+    writer, steps_ptr = executable.writer, executable.facts.steps_ptr
+    parts = np.zeros(len(script), np.int64)  # which step of its program each instruction runs
+    for at, (op, program) in enumerate(script[:, [OP, PROGRAM]].tolist()):
+        if op >= FIRST_OP:
+            steps = writer.all_steps[steps_ptr[program] : steps_ptr[program + 1]]
+            parts[at] = [writer.op(step) for step in steps].index(op)
     waits_for = np.where(script[:, WAIT] != NONE, ran, 0)
     special = [SPECIAL.get(op) for op in script[:, OP].tolist()]
     bounds = [*range(0, groups * each + 1, each), ran]
@@ -463,15 +468,3 @@ def _times(own: Array) -> Array:
     rate = (time_end - time) / max(1, clock_end - clock)
     since = np.round((own[1:last, 1:] - clock) * rate)
     return np.asarray(time + since.astype(np.int64))
-
-
-def _parts(written: WrittenScripts) -> Array:
-    """Return which step of its program each instruction runs, 0 where it runs none."""
-    script, writer = written.script, written.executable.writer
-    steps_ptr = written.executable.facts.steps_ptr
-    parts = np.zeros(len(script), np.int64)
-    for at, (op, program) in enumerate(script[:, [OP, PROGRAM]].tolist()):
-        if op >= FIRST_OP:
-            steps = writer.all_steps[steps_ptr[program] : steps_ptr[program + 1]]
-            parts[at] = [writer.op(step) for step in steps].index(op)
-    return parts
