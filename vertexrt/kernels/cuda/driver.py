@@ -224,15 +224,11 @@ def wide_source() -> str:
     return "\n".join([*defines, (FOLDER / "wide.cu").read_text()])
 
 
-def has_wide(device: Device, dtype: npt.DTypeLike) -> bool:
-    """Tell whether a device has such kernels for the products of a dtype."""
-    single = np.dtype(dtype) == np.float32
-    return device.warp_groups and device.precision == "float32" and single
-
-
 def wide_sources(device: Device, dtype: npt.DTypeLike) -> list[str]:
     """Return what a device needs for the products of a dtype: the kernels, or nothing."""
-    return [wide_source()] if has_wide(device, dtype) else []
+    single = np.dtype(dtype) == np.float32
+    there = device.warp_groups and device.precision == "float32" and single
+    return [wide_source()] if there else []
 
 
 def split_bytes(processors: int) -> int:

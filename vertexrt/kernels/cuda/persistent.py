@@ -28,7 +28,7 @@ from vertexrt.kernels.cuda.cell_text import SharedSide, share_cells
 from vertexrt.kernels.cuda.compile import ONE_BLOCK, Spilled
 from vertexrt.kernels.cuda.cuts import ApartSteps, load_apart, stand_alone
 from vertexrt.kernels.cuda.device import Device
-from vertexrt.kernels.cuda.driver import HEAD, encode, encode_products, has_wide
+from vertexrt.kernels.cuda.driver import HEAD, encode, encode_products, wide_sources
 from vertexrt.kernels.cuda.executable import Uploads, kernel_name, word_names
 from vertexrt.kernels.cuda.instruction import COLUMNS, FIRST_OP
 from vertexrt.kernels.cuda.launch_limits import LIMITS
@@ -272,7 +272,7 @@ class PersistentExecutable(Uploads):
         self.clustered = 1 < self.processors <= MOST_OF_A_CLUSTER
         self.groups = groups_of(self.processors, self.function, device)
         self.blocks = self.groups * self.processors if self.clustered else device.processors
-        self.wide = device.processors if asked.cuts and has_wide(device, dtype) else 0
+        self.wide = device.processors if asked.cuts and wide_sources(device, dtype) else 0
         self.want([self.numbers[word] for word in writer.words()])
         phases = {phase: side for side, phase in enumerate(writer.phases)}
         sides = [-1 if is_outside_path(t) else phases.get(t.task.phase, -1) for t in tasks]
@@ -418,6 +418,7 @@ class KernelWriter:
     Attributes:
         phases: of the sides of the path, which run cells; sides: the weights that they hold.
         cells: the sides, by number, and how many places each has for states and for edges.
+        cell_room: words in which processors of a large group send a level, of each of two rooms.
         source: the module; name: of its kernel.
         in_turn: of `PlacedPath`; needs_registers: whether some side does.
     """
@@ -437,6 +438,9 @@ class KernelWriter:
         self.phases = tuple(placed.sides)
         self.sides = [side.weights for side in placed.sides.values()]
         self.cells = {k: (x.cells, x.places) for k, x in enumerate(placed.sides.values())}
+        large = self.processors > MOST_OF_A_CLUSTER
+        rooms = [x.cells.room * self.itemsize // 4 for x in placed.sides.values() if large]
+        self.cell_room = max(rooms, default=0)
         self.needs_registers = any(x.needs_registers for x in placed.sides.values())
         self.launches = [self._launches(task, binding) for task in tasks]
         self.all_steps = [s for x in self.launches for s in x.steps if isinstance(s, Kernel)]
@@ -514,11 +518,3 @@ class KernelWriter:
                 side_of[cell.task], cell_of[cell.task] = number, c
                 slots_of[cell.task], chip_of[cell.task] = cell.slots, cell.mask
         return CellFacts(side_of, cell_of, slots_of, chip_of, facts)
-
-    @property
-    def cell_room(self) -> int:
-        """The words in which processors of a large group send a level, of each of two rooms."""
-        if self.processors <= MOST_OF_A_CLUSTER:
-            return 0
-        rooms = (side.room for side, _ in self.cells.values())
-        return max(rooms, default=0) * self.itemsize // 4
