@@ -85,7 +85,7 @@ def multiplied(
     words[len(ADDRESSES) :] = [at.address for at in memory]
     numbers = {name: k for k, name in enumerate(every)}
     launches = Launches(LaunchPlan((step,)), (step,))
-    program = encode([launches], [[0]], numbers)
+    program = encode([launches], lambda step: 0, numbers)
     count = len(arrays[0])
     table = np.array([[0, count, 0, 0, 0, 0]], np.int64)
     size = split_bytes(device.processors)

@@ -19,8 +19,7 @@ from vertexrt.kernels.cuda.compile_for_gpu import compile_on
 from vertexrt.kernels.cuda.instruction import FIRST_OP
 from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.persistent import outside_path
-from vertexrt.kernels.cuda.products import few_rows_products, tiled_product
-from vertexrt.kernels.cuda.task_launches import lower_launches
+from vertexrt.kernels.cuda.task_launches import few_rows_products, lower_launches, tiled_product
 from vertexrt.lower import launches
 from vertexrt.lower.kernel import (
     MatrixProduct,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.layouts import ProgramFacts, lay_out
+from vertexrt.engine.layouts import lay_out
 from vertexrt.engine.variant import Passes
 from vertexrt.graph.digest import FACTORS, STARTS, hash_graphs
 from vertexrt.ir.passes.fuse import TaskProgram
@@ -19,17 +19,16 @@ from vertexrt.kernels.cuda.costs import FLOAT, seconds_of, ways_of
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.executable import CudaExecutable
 from vertexrt.kernels.cuda.launch_text import StepEffects
-from vertexrt.kernels.cuda.pack import Arrays, Places, pack
+from vertexrt.kernels.cuda.pack import pack
 from vertexrt.kernels.cuda.persistent import KernelOptions, PersistentExecutable
 from vertexrt.kernels.cuda.persistent_launch import write_all
-from vertexrt.kernels.cuda.rounds import Facts
 from vertexrt.kernels.cuda.task_launches import APART
 from vertexrt.kernels.cuda.weights import holds_pairs
 from vertexrt.kernels.layout import Binding
 from vertexrt.kernels.ways import Configuration, Work
 from vertexrt.native.compiled import compile_ahead
 from vertexrt.scheduler.batch_shape import BatchShape
-from vertexrt.scheduler.kinds import VertexFacts, is_within
+from vertexrt.scheduler.kinds import is_within
 
 
 class CudaBackend:
@@ -103,12 +102,12 @@ class CudaBackend:
 INTS, LONGS, TABLE = np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros((0, 0), np.int64)
 PULLS, FLAGS, BYTES = np.zeros((0, 0), np.int32), np.zeros(0, np.bool_), np.zeros(0, np.uint8)
 EFFECTS = StepEffects(FLAGS, LONGS, LONGS, FLAGS, LONGS)
-FACTS = Facts(LONGS, LONGS, LONGS, 0, LONGS, TABLE, TABLE, FLAGS, EFFECTS, TABLE)
+FACTS = LONGS, LONGS, LONGS, 0, LONGS, TABLE, TABLE, FLAGS, EFFECTS, TABLE
 CELLS = LONGS, LONGS, LONGS, LONGS, TABLE
-VERTICES = VertexFacts(
+VERTICES = (
     LONGS, LONGS, TABLE, 0, LONGS, LONGS, LONGS, LONGS, LONGS, LONGS, LONGS, LONGS
 )  # fmt: skip
-PROGRAMS = ProgramFacts(
+PROGRAMS = (
     TABLE, LONGS, TABLE, FLAGS, TABLE, LONGS, LONGS, FLAGS, LONGS, LONGS, LONGS, 0, 0
 )  # fmt: skip
 
@@ -130,11 +129,11 @@ def compile_loops(dtype: npt.DTypeLike) -> None:
     )  # fmt: skip
     compile_ahead(hash_graphs, INTS, INTS, INTS, INTS, INTS, PULLS, PULLS, STARTS, FACTORS)
     compile_ahead(is_within, PULLS, LONGS, TABLE)
-    batch = Arrays(INTS, INTS, TABLE, INTS, INTS, reals, PULLS, LONGS)
-    run = Places(0, 0, 0, 0, 0, 0, 1.0, 0, 0, 0)
+    batch = INTS, INTS, TABLE, INTS, INTS, reals, PULLS, LONGS
+    run = 0, 0, 0, 0, 0, 0, 1.0, 0, 0, 0
     lists = (INTS,) * 3, TABLE, (INTS,) * 3
     facts = FLAGS, LONGS, 0, (0, 0)
-    compile_ahead(pack, BYTES, 0, facts, tuple(batch), tuple(run), lists)
+    compile_ahead(pack, BYTES, 0, facts, batch, run, lists)
 
 
 @cache

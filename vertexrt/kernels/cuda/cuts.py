@@ -69,15 +69,14 @@ def load_apart(
     Args:
         products: of `encode_products`; numbers: of the words, by name.
     """
-    ours = [[s for s in x.steps if isinstance(s, Kernel)] for x in launches]  # all of them
-    names = [[kernel_name(s.body) for s in steps] for steps in ours]
-    alone = [
-        replace(x, steps=tuple(s for s in steps if not s.product and s.scratch <= MOST_SCRATCH))
-        for x, steps in zip(launches, ours, strict=True)
-    ]
+    alone = []
+    for x in launches:
+        own = [s for s in x.steps if isinstance(s, Kernel) and not s.product]
+        alone.append(replace(x, steps=tuple(s for s in own if s.scratch <= MOST_SCRATCH)))
     kernels = device.load([*kernel_sources(alone).values()], np.dtype(dtype))
-    functions = [[kernels.get(name, 0) for name in each] for each in names]
-    _, steps, step_words = encode(launches, functions, numbers)
+    _, steps, step_words = encode(
+        launches, lambda step: kernels.get(kernel_name(step.body), 0), numbers
+    )
     is_product = products[:, IS_GEMM] != 0
     steps[is_product] = products[is_product]
     return ApartSteps(steps, step_words)

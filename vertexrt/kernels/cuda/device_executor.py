@@ -263,7 +263,8 @@ class CudaExecutor:
     def use_arenas(self, arenas: Arenas | None = None) -> None:
         """Let runs have another arena."""
         self.land_all()
-        self.session.use_arena(arenas[0] if arenas else Allocation())
+        self.session.memory.synchronize()  # nothing computes in the other any more
+        self.session.arena = arenas[0] if arenas else Allocation()
 
     def begin_gradients(self, runs: Sequence[Run]) -> None:
         """Note the rows that a step touches; the gradients are zero by then."""

@@ -8,7 +8,7 @@ disk and the shim (`tests/shim`) can stand in for both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -224,15 +224,11 @@ def wide_source() -> str:
     return "\n".join([*defines, (FOLDER / "wide.cu").read_text()])
 
 
-def has_wide(device: Device, dtype: npt.DTypeLike) -> bool:
-    """Tell whether a device has such kernels for the products of a dtype."""
-    single = np.dtype(dtype) == np.float32
-    return device.warp_groups and device.precision == "float32" and single
-
-
 def wide_sources(device: Device, dtype: npt.DTypeLike) -> list[str]:
     """Return what a device needs for the products of a dtype: the kernels, or nothing."""
-    return [wide_source()] if has_wide(device, dtype) else []
+    single = np.dtype(dtype) == np.float32
+    there = device.warp_groups and device.precision == "float32" and single
+    return [wide_source()] if there else []
 
 
 def split_bytes(processors: int) -> int:
@@ -510,25 +506,25 @@ def launch(
 
 
 def encode(
-    launches: Sequence[Launches], functions: Sequence[Sequence[int]], numbers: Mapping[str, int]
+    launches: Sequence[Launches], function: Callable[[Kernel], int], numbers: Mapping[str, int]
 ) -> tuple[Array, Array, Array]:
     """Write the steps of all programs as the driver reads them.
 
     Args:
-        functions: for each program the address of each step's kernel, 0 for products.
+        function: returns the address of a step's kernel.
         numbers: name of a word -> its number.
     Returns: steps_ptr, steps, step_words; see `launch`.
     """
     pointers, rows = [0], []
     words: list[int] = []
-    for program, addresses in zip(launches, functions, strict=True):
+    for program in launches:
         lookups = 0
-        for step, address in zip(program.steps, addresses, strict=True):
+        for step in program.steps:
             row = np.zeros(STEP_COLUMNS, np.int64)
             if isinstance(step, Kernel):
                 row[FUNCTION : LOOKUP + 1] = (
-                    address, step.over, step.each, step.threads, step.only_listed, step.down,
-                    len(words), len(step.words), lookups,
+                    function(step), step.over, step.each, step.threads, step.only_listed,
+                    step.down, len(words), len(step.words), lookups,
                 )  # fmt: skip
                 _encode_range(row, step.rows, step.tile_rows)
                 lookups += step.over == SEGMENTS

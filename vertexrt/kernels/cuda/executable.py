@@ -124,11 +124,7 @@ class CudaExecutable(Uploads):
         super().__init__(programs, launches, binding)
         self.sources = kernel_sources(launches)
         kernels = device.load([*self.sources.values(), *wide_sources(device, real)], real)
-        functions = [
-            [kernels[kernel_name(s.body)] if isinstance(s, Kernel) else 0 for s in x.steps]
-            for x in launches
-        ]
-        self.program = encode(launches, functions, self.numbers)
+        self.program = encode(launches, lambda s: kernels[kernel_name(s.body)], self.numbers)
         _, steps, step_words = self.program
         self.want(step_words[:-1])
         products = steps[steps[:, IS_GEMM] != 0]

@@ -156,7 +156,11 @@ def pack(
     segments, ranges, more = lists
     wanted, param_at, num_ints, last = facts
     words, addresses = np.zeros(len(wanted), np.int64), np.empty(2 + len(more), np.int64)
-    need = _bytes_of(batch, segments) + ALIGN * len(more) + 12 * len(ranges)
+    need = ALIGN * (FIXED + len(batch.pulls) + 2 + MOST_LAST + len(more)) + 12 * len(ranges)
+    need += 4 * (batch.user_number.size + batch.user_edge.size + batch.pulls.size)
+    need += 4 * (batch.rows.size + batch.indices.size) + batch.weight.size * batch.weight.itemsize
+    for segment in segments:
+        need += 4 * segment.size
     for array in more:
         need += 4 * array.size
     if need + run.room > len(pinned):
@@ -169,17 +173,6 @@ def pack(
     words[RANDOM_SEED] = address + end + 8
     pinned[end : end + 8].view(np.float64)[0] = run.loss_scale
     pinned[end + 8 : end + 16].view(np.int64)[0] = run.random_seed
-    first = _write_places(words, batch, run, param_at)
-    pulls, room_at = batch.pulls, end + ALIGN
-    for k in range(len(pulls)):  # integers, and after the real values their indices
-        word = first + (k if k < num_ints else len(pulls) - num_ints + k)
-        room_at = _put(upload, word, room_at, pulls[k])
-    end = _pack_lists(upload, room_at + run.room, lists, addresses)
-    return PackedUpload(end, common, room_at, words, addresses)
-
-
-def _write_places(words: Array, batch: Arrays, run: Places, param_at: Array) -> int:
-    """Write where tensors, parameters and gradients are; return the word after theirs."""
     size, first, params = batch.weight.itemsize, FIXED + len(batch.base), len(param_at)
     words[TEMPORARY] = run.arena + run.temporary * size
     words[ZERO], words[ARRIVED_AT] = run.zero, run.arrived
@@ -188,17 +181,13 @@ def _write_places(words: Array, batch: Arrays, run: Places, param_at: Array) -> 
     for k in range(params):
         words[first + k] = run.values + param_at[k] * size
         words[first + params + k] = run.gradients + param_at[k] * size
-    return first + 2 * params
-
-
-def _bytes_of(batch: Arrays, segments: tuple[Array, ...]) -> Any:
-    """Return how many bytes the arrays of a minibatch take at most."""
-    need = ALIGN * (FIXED + len(batch.pulls) + 2 + MOST_LAST)
-    need += 4 * (batch.user_number.size + batch.user_edge.size + batch.pulls.size)
-    need += 4 * (batch.rows.size + batch.indices.size) + batch.weight.size * batch.weight.itemsize
-    for segment in segments:
-        need += 4 * segment.size
-    return need
+    first += 2 * params
+    pulls, room_at = batch.pulls, end + ALIGN
+    for k in range(len(pulls)):  # integers, and after the real values their indices
+        word = first + (k if k < num_ints else len(pulls) - num_ints + k)
+        room_at = _put(upload, word, room_at, pulls[k])
+    end = _pack_lists(upload, room_at + run.room, lists, addresses)
+    return PackedUpload(end, common, room_at, words, addresses)
 
 
 def _pack_layout(upload: _Upload, batch: Arrays, last: tuple[int, int]) -> int:

@@ -28,7 +28,7 @@ from vertexrt.kernels.cuda.cell_text import SharedSide, share_cells
 from vertexrt.kernels.cuda.compile import ONE_BLOCK, Spilled
 from vertexrt.kernels.cuda.cuts import ApartSteps, load_apart, stand_alone
 from vertexrt.kernels.cuda.device import Device
-from vertexrt.kernels.cuda.driver import HEAD, encode, encode_products, has_wide
+from vertexrt.kernels.cuda.driver import HEAD, encode, encode_products, wide_sources
 from vertexrt.kernels.cuda.executable import Uploads, kernel_name, word_names
 from vertexrt.kernels.cuda.instruction import COLUMNS, FIRST_OP
 from vertexrt.kernels.cuda.launch_limits import LIMITS
@@ -116,17 +116,39 @@ def load_smallest(
     _check_words(len(word_names(binding)), "a kernel", most_words)
     real = np.dtype(dtype)
     budgets = _budgets(device, real, asked)
-    refused: dict[tuple[int, bool], str] = {}  # why groups of a size cannot be taken
+    refused: dict[tuple[int, bool], str] = {}  # why a size is, the first reason
     written: set[str] = set()
     begun: list[KernelWriter] = []  # the next one, if it is written
 
     def different() -> Iterator[KernelWriter]:
-        """Yield kernels that differ, in order, each written no sooner than it is asked for."""
-        for placed in _placed(tasks, binding, budgets, device.processors, refused, asked):
-            writer = KernelWriter(tasks, binding, placed, device.precision, asked.rules)
-            if writer.source not in written:
-                written.add(writer.source)
-                yield writer
+        """Yield kernels that differ, in order, each written no sooner than it is asked for.
+
+        The path is cut once a size, and placed for each budget in which its weights fit.
+        """
+        for processors, mine in itertools.groupby(budgets, lambda budget: budget.processors):
+            sums = asked.gradients and not budgets[0].pairs
+            path = cut_path(tasks, binding, processors, sums)
+            for budget in mine:
+                placed = place_path(path, budget)
+                if isinstance(placed, Misfit):
+                    refused.setdefault(_size(budget), placed.text(device.processors))
+                    continue
+                if placed.in_turn and asked.hold and not asked.in_turn:
+                    phase, why = next(iter(placed.in_turn.items()))
+                    text = message(
+                        "cuda",
+                        f"{phase.stage.word} of layer {phase.layer} is no cell: {why}",
+                        "phases of the path that run as cells, with engine='auto'",
+                        "take engine='persistent', which runs it in turn, or engine='batched'",
+                    )
+                    refused.setdefault(_size(budget), text)
+                    continue
+                if budget.hold and not placed.sides:  # groups have nothing to do
+                    placed = placed._replace(budget=replace(budget, processors=1))
+                writer = KernelWriter(tasks, binding, placed, device.precision, asked.rules)
+                if writer.source not in written:
+                    written.add(writer.source)
+                    yield writer
 
     following = different()
 
@@ -219,41 +241,6 @@ def _budgets(device: Device, real: np.dtype[Any], asked: KernelOptions) -> list[
     return found
 
 
-def _placed(
-    tasks: list[SegmentedTask],
-    binding: Binding,
-    budgets: Sequence[Budget],
-    most: int,
-    refused: dict[tuple[int, bool], str],
-    asked: KernelOptions,
-) -> Iterator[PlacedPath]:
-    """Yield the path, cut once a size, for each budget in which its weights fit.
-
-    Args:
-        most: processors of the device.
-        refused: gets why a group of some size cannot hold the weights, the first reason.
-    """
-    for size, mine in itertools.groupby(budgets, lambda budget: budget.processors):
-        path = cut_path(tasks, binding, size, asked.gradients and not budgets[0].pairs)
-        for budget in mine:
-            placed = place_path(path, budget)
-            if isinstance(placed, Misfit):
-                refused.setdefault(_size(budget), placed.text(most))
-            elif placed.in_turn and asked.hold and not asked.in_turn:
-                phase, why = next(iter(placed.in_turn.items()))
-                text = message(
-                    "cuda",
-                    f"{phase.stage.word} of layer {phase.layer} is no cell: {why}",
-                    "phases of the path that run as cells, with engine='auto'",
-                    "take engine='persistent', which runs it in turn, or engine='batched'",
-                )
-                refused.setdefault(_size(budget), text)
-            elif placed.sides or not budget.hold:
-                yield placed
-            else:  # groups have nothing to do
-                yield placed._replace(budget=replace(budget, processors=1))
-
-
 class PersistentExecutable(Uploads):
     """The persistent kernel of a function on a device; see `Session.run_persistent`.
 
@@ -285,13 +272,12 @@ class PersistentExecutable(Uploads):
         self.clustered = 1 < self.processors <= MOST_OF_A_CLUSTER
         self.groups = groups_of(self.processors, self.function, device)
         self.blocks = self.groups * self.processors if self.clustered else device.processors
-        self.wide = device.processors if asked.cuts and has_wide(device, dtype) else 0
+        self.wide = device.processors if asked.cuts and wide_sources(device, dtype) else 0
         self.want([self.numbers[word] for word in writer.words()])
         phases = {phase: side for side, phase in enumerate(writer.phases)}
         sides = [-1 if is_outside_path(t) else phases.get(t.task.phase, -1) for t in tasks]
         self.sides = np.array(sides, np.int64)
-        functions = [[writer.op(s) for s in x.steps] for x in writer.launches]  # type: ignore[arg-type]
-        steps_ptr, steps, _ = encode(writer.launches, functions, self.numbers)
+        steps_ptr, steps, _ = encode(writer.launches, writer.op, self.numbers)
         self.facts = facts_of(
             [t.task for t in tasks],
             (steps_ptr, steps, encode_products(writer.launches, self.numbers)),
@@ -425,6 +411,7 @@ class KernelWriter:
     Attributes:
         phases: of the sides of the path, which run cells; sides: the weights that they hold.
         cells: the sides, by number, and how many places each has for states and for edges.
+        cell_room: words in which processors of a large group send a level, of each of two rooms.
         source: the module; name: of its kernel.
         in_turn: of `PlacedPath`; needs_registers: whether some side does.
     """
@@ -444,6 +431,9 @@ class KernelWriter:
         self.phases = tuple(placed.sides)
         self.sides = [side.weights for side in placed.sides.values()]
         self.cells = {k: (x.cells, x.places) for k, x in enumerate(placed.sides.values())}
+        large = self.processors > MOST_OF_A_CLUSTER
+        rooms = [x.cells.room * self.itemsize // 4 for x in placed.sides.values() if large]
+        self.cell_room = max(rooms, default=0)
         self.needs_registers = any(x.needs_registers for x in placed.sides.values())
         self.launches = [self._launches(task, binding) for task in tasks]
         self.all_steps = [s for x in self.launches for s in x.steps if isinstance(s, Kernel)]
@@ -521,11 +511,3 @@ class KernelWriter:
                 side_of[cell.task], cell_of[cell.task] = number, c
                 slots_of[cell.task], chip_of[cell.task] = cell.slots, cell.mask
         return CellFacts(side_of, cell_of, slots_of, chip_of, facts)
-
-    @property
-    def cell_room(self) -> int:
-        """The words in which processors of a large group send a level, of each of two rooms."""
-        if self.processors <= MOST_OF_A_CLUSTER:
-            return 0
-        rooms = (side.room for side, _ in self.cells.values())
-        return max(rooms, default=0) * self.itemsize // 4

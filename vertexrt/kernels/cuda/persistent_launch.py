@@ -352,7 +352,8 @@ def record_launch(timeline: Timeline, written: WrittenScripts, stamps: Array) ->
     ran = int((stamps[:, 0, 0] == BOTH_CLOCKS).sum())  # the others were not launched
     executable, script = written.executable, written.script
     groups, each = written.groups, executable.processors
-    parts = _parts(written)
+    step = script[:, STEP] - executable.facts.steps_ptr[script[:, PROGRAM]]
+    parts = np.where(script[:, OP] >= FIRST_OP, step, 0)  # of its program, that it runs
     waits_for = np.where(script[:, WAIT] != NONE, ran, 0)
     special = [SPECIAL.get(op) for op in script[:, OP].tolist()]
     bounds = [*range(0, groups * each + 1, each), ran]
@@ -392,10 +393,3 @@ def _times(own: Array) -> Array:
     rate = (time_end - time) / max(1, clock_end - clock)
     since = np.round((own[1:last, 1:] - clock) * rate)
     return np.asarray(time + since.astype(np.int64))
-
-
-def _parts(written: WrittenScripts) -> Array:
-    """Return which step of its program each instruction runs, 0 where it runs none."""
-    script = written.script
-    first = written.executable.facts.steps_ptr[script[:, PROGRAM]]
-    return np.where(script[:, OP] >= FIRST_OP, script[:, STEP] - first, 0)

@@ -119,11 +119,6 @@ class Session:
             f"take batches of about {fits} graphs" if fits > 0 else "take device='cpu'",
         )
 
-    def use_arena(self, arena: Allocation) -> None:
-        """Take another arena, when nothing computes in this one any more."""
-        self.memory.synchronize()
-        self.arena = arena
-
     def arena_here(self) -> Any:
         """Return the arena as an array of the device; it does not keep its memory alive."""
         at = self.arena.address, self.arena.size
@@ -199,7 +194,7 @@ class Session:
     def sorted_lookups(self, run: Run, table: Int64, padded: bool = False) -> tuple[Array, ...]:
         """Return what `sort_lookups` does for launches of the batched engine."""
         executable: Any = run.ready.executable
-        found: tuple[Array, ...] = sort_lookups(
+        return sort_lookups(
             table,
             (executable.lookups_ptr, executable.lookups),
             run.inputs.index,
@@ -208,7 +203,6 @@ class Session:
             self.marks(run.variant.reader.largest),
             padded,
         )
-        return found
 
     def stage(
         self,
@@ -265,8 +259,7 @@ class Session:
 
         def packed(there: int) -> PackedUpload:
             pinned, address = slot.pinned[first:], into.memory.address + first
-            found: PackedUpload = pack(pinned, address, facts, arrays, (*places, there), more_lists)
-            return found
+            return pack(pinned, address, facts, arrays, (*places, there), more_lists)
 
         end, common, at, words, addresses = packed(into.there)
         if end < 0 or first + end > into.memory.size:

@@ -10,9 +10,11 @@ of edges. They also make what a group makes of each element of theirs, as a bias
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import gcd
 from types import MappingProxyType
 
 from vertexrt.config import config
@@ -21,14 +23,6 @@ from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
 from vertexrt.ir.passes.store import is_free
 from vertexrt.ir.program import Domain
 from vertexrt.kernels.cuda.launch_limits import LIMITS
-from vertexrt.kernels.cuda.products import (
-    FLOATS,
-    all_rows,
-    few_rows_products,
-    is_odd_and_short,
-    is_short,
-    tiled_product,
-)
 from vertexrt.kernels.cuda.row_text import WARP
 from vertexrt.kernels.cuda.thread_groups import (
     SHARED_ELEMENTS,
@@ -48,12 +42,15 @@ from vertexrt.lower.kernel import (
     PlaceRows,
     ReadElement,
     Step,
+    Temporary,
     ValuePlace,
 )
 from vertexrt.lower.launches import (
     EVERYTHING,
+    BlockProduct,
     ChildRows,
     CopiedProduct,
+    FewRowsProducts,
     Finished,
     FinishedRows,
     Gathered,
@@ -325,7 +322,9 @@ class _LaunchLowering:
             self._pack(product.x)
             source = sources.get(self.nodes[k].inputs[1])
             given.append(CopiedProduct(product, source, finished.get(k)))
-        few = self.vector == FLOATS and not any(is_odd_and_short(p.product) for p in given)
+        # No kernel of few rows has a short result and rows that are no whole vectors.
+        odd = any(is_short(p.product) and not is_tiled(p.product) for p in given)
+        few = self.vector == FLOATS and not odd
         # Groups some of whose copies products do not read themselves come first.
         read = {*sources} if few else set()
         left = [x for x in before if self.task.local.intersection(x.nodes) <= read]
@@ -376,3 +375,200 @@ class _LaunchLowering:
         threads, rows = row_threads(source.size, self.vector, self.block)
         kernel = ThreadKernel(threads, rows, 0, 0, False, True, (loop,))
         self.steps.append(GroupLaunch(kernel, only_listed=True))
+
+
+FLOATS = 4  # of 16 bytes
+MOST_TURNS = 2  # in which the processors of a persistent kernel take the blocks of few rows
+
+
+def is_tiled(p: MatrixProduct | Outer) -> bool:
+    """Tell whether the rows of a product can be copied 16 bytes at a time."""
+    return p.m % FLOATS == 0 and p.n % FLOATS == 0 and p.x.place.start % FLOATS == 0
+
+
+def all_rows(*products: MatrixProduct | Outer) -> RowRange:
+    """Return that a step with products is there for any number of rows."""
+    per_row, per_edge = (
+        max((p.each for p in products if p.edges == edges), default=0) for edges in (False, True)
+    )
+    return RowRange(per_row, per_edge)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tiles:
+    """A form of a kernel for few rows.
+
+    Attributes:
+        low, high: for which numbers of rows; rows, columns: of the tile of a block.
+        down: tiles of rows, at most, where blocks share the depth.
+        blocks: most that share the depth, as far as it is too much for one.
+        turns: most in which processors take the blocks, where a deep product is done sooner so.
+    """
+
+    low: int
+    high: int
+    rows: int
+    columns: int
+    blocks: int
+    down: int = 1
+    warp_columns: int = 0
+    turns: int = 1
+
+
+def few_rows_products(
+    products: Sequence[CopiedProduct], partial: Temporary, processors: int = 0
+) -> list[FewRowsProducts]:
+    """Choose the kernels of independent products of few rows, each for a range of rows.
+
+    Args:
+        partial: where blocks that share the depth leave their sums.
+        processors: of a persistent kernel, on which blocks take turns; of the fewest rows a warp
+            makes columns, if it can. 0: blocks run side by side.
+    """
+    forms = _of_processors(products, processors) if processors else _of_launches(products)
+    return [_few_rows(products, form, partial) for form in forms]
+
+
+def _of_launches(products: Sequence[CopiedProduct]) -> list[_Tiles]:
+    """Choose the forms of kernels that are launched, whose blocks run side by side."""
+    size = LIMITS.tile, LIMITS.tile, LIMITS.most_blocks
+    fewest = _Tiles(0, LIMITS.few_rows, LIMITS.few_tile, LIMITS.tile, LIMITS.most_blocks)
+    if _any_heavy(products):
+        return [fewest, _Tiles(LIMITS.few_rows, LIMITS.heavy_rows, *size)]
+    # Of more rows than 64 blocks fill the device sooner; they run side by side.
+    forms = [fewest, _Tiles(LIMITS.few_rows, LIMITS.shared_rows, *size, down=2)]
+    if len(products) > 1:  # one launch instead of several
+        forms.append(_Tiles(LIMITS.shared_rows, LIMITS.many_rows, *size))
+    return forms
+
+
+def _of_processors(products: Sequence[CopiedProduct], processors: int) -> list[_Tiles]:
+    """Choose the forms in a persistent kernel, where blocks take turns on the processors.
+
+    A second turn takes longer than the rest of the depth does, unless that is much. And what is
+    heavy may be a product of many rows: a kernel of its own makes these sooner.
+    """
+    tile, blocks = LIMITS.tile, LIMITS.blocks
+    heavy = _any_heavy(products)
+    most = LIMITS.heavy_alone if heavy else LIMITS.shared_rows
+    size = tile, tile, blocks, -(-most // tile)
+    forms = [
+        _Tiles(0, LIMITS.few_rows, LIMITS.few_tile, tile, blocks),
+        _Tiles(LIMITS.few_rows, most, *size, turns=MOST_TURNS),
+    ]
+    every = [of.product for of in products]
+    # A warp that makes a column of a product holds that row of the weight.
+    if all(not p.transposed and is_tiled(p) and p.n <= LIMITS.deepest_row for p in every):
+        each = _warp_columns(products, processors)
+        columns = each * (LIMITS.product_threads // WARP)
+        forms = [
+            _Tiles(0, LIMITS.warp_rows, LIMITS.warp_rows, columns, blocks, warp_columns=each),
+            _Tiles(LIMITS.warp_rows, most, *size, turns=MOST_TURNS),
+        ]
+    if len(products) > 1 and not heavy:
+        forms.append(_Tiles(LIMITS.shared_rows, LIMITS.many_rows, tile, tile, blocks))
+    wide, deep = LIMITS.light
+    light = all(p.wide <= wide and p.deep <= deep and not is_short(p) for p in every)
+    # Tiles of small weights are done soon, where each has one block.
+    if light and all(_splits_of(p, forms[-1]) == 1 for p in every):
+        forms[-1] = replace(forms[-1], high=LIMITS.light_rows)
+    return forms
+
+
+def _any_heavy(products: Sequence[CopiedProduct]) -> bool:
+    """Tell whether a weight is so large that few rows of it are much work."""
+    return any(p.product.m * p.product.n >= LIMITS.heavy for p in products)
+
+
+def _warp_columns(products: Sequence[CopiedProduct], processors: int) -> int:
+    """Return how many columns a warp makes at once, one or two: the last block ends sooner so."""
+    if max(p.product.deep for p in products) > LIMITS.deepest_pair:
+        return 1
+
+    def turns(columns: int) -> int:
+        width = columns * (LIMITS.product_threads // WARP)
+        return -(-sum(-(-p.product.wide // width) for p in products) // processors)
+
+    return 2 if LIMITS.two_columns * turns(2) < turns(1) else 1
+
+
+def _few_rows(
+    products: Sequence[CopiedProduct], form: _Tiles, partial: Temporary
+) -> FewRowsProducts:
+    """Give each product its range of blocks across the grid, its partial sums and its counters."""
+    row_tiles = -(-form.high // form.rows)
+    parts, first, used, counted = [], 0, 0, 0
+    for of in products:
+        tiles, splits = -(-of.product.wide // form.columns), _splits_of(of.product, form)
+        width = _width(of.product, of.product.y.place.start, FLOATS)
+        parts.append(BlockProduct(of, first, tiles * splits, splits, used, counted, width))
+        first += tiles * splits
+        if splits > 1:
+            used += row_tiles * tiles * splits * form.rows * form.columns
+            counted += row_tiles * tiles
+    every = all_rows(*(of.product for of in products))
+    rows = RowRange(every.per_row, every.per_edge, form.low, form.high)
+    size, threads = (form.rows, form.columns), LIMITS.product_threads
+    return FewRowsProducts(tuple(parts), rows, *size, form.warp_columns, threads, partial, used)
+
+
+def _splits_of(p: MatrixProduct, form: _Tiles) -> int:
+    """Return how many blocks share the depth of a product, so that the device is done first."""
+    if form.warp_columns or form.high > LIMITS.shared_rows:
+        return 1
+    tiles, chunks = form.down * -(-p.wide // form.columns), p.deep // LIMITS.chunk
+    best, least = 1, math.inf
+    for turns in range(1, form.turns + 1):  # each begins a pipeline of chunks anew
+        splits = max(1, min(turns * LIMITS.blocks // tiles, chunks // 2))
+        chunks_in_all = turns * (chunks / splits + LIMITS.beside)
+        if chunks_in_all < least:
+            best, least = splits, chunks_in_all
+    return max(best, min(form.blocks // tiles, p.deep // LIMITS.deep_split))
+
+
+def is_short(p: MatrixProduct) -> bool:
+    """Tell whether a warp makes a row of the result at once."""
+    return p.wide <= LIMITS.short and not p.transposed
+
+
+def tiled_product(
+    p: MatrixProduct | Outer,
+    rows: RowRange | None,
+    partial: Temporary,
+    block: int,
+    vector: int,
+    processors: int = LIMITS.blocks,
+) -> TiledProduct:
+    """Choose the kernel of a product of many rows, or of a gradient.
+
+    Args:
+        rows: None for any number of rows.
+        partial: where splits of the depth leave their sums, if there are several.
+        block: threads.
+        vector: elements that may be loaded at once.
+        processors: that share the blocks of a gradient: no more splits, since a second turn takes
+            longer than the rows of a split do.
+    """
+    given = rows or all_rows(p)
+    if isinstance(p, MatrixProduct) and is_short(p):
+        return TiledProduct(p, given, 1, block // WARP, 0, block, 1, 1, partial, True)
+    tile = LIMITS.large_rows * LIMITS.large_columns
+    if isinstance(p, Outer):
+        start = p.d.place.start
+        across = -(-p.m // LIMITS.large_rows) * -(-p.n // LIMITS.large_columns)
+        most = min(LIMITS.splits, processors // across, LIMITS.partial // (across * tile))
+        splits = max(1, most)
+    else:
+        start, across, splits = p.y.place.start, -(-p.wide // LIMITS.large_columns), 1
+        # Few tiles across would leave most of the device idle, however deep they are.
+        while 2 * splits <= LIMITS.row_splits and p.deep >= 2 * splits * LIMITS.split_depth:
+            if across * 2 * splits > LIMITS.split_tiles:
+                break
+            splits *= 2
+    width = _width(p, start, vector)
+    return TiledProduct(p, given, across, LIMITS.large_rows, tile, block, width, splits, partial)
+
+
+def _width(p: MatrixProduct | Outer, start: int, vector: int) -> int:
+    """Return how many elements of the operands are loaded at once; `start` is of the other one."""
+    return gcd(vector, p.m, p.n, p.x.place.start, start)
