@@ -99,7 +99,7 @@ def _few_rows(step: FewRowsProducts, taken: Sequence[Temporary]) -> Kernel:
 
 def _block_product(t: RowText, step: FewRowsProducts, part: BlockProduct) -> str:
     p, given = part.of.product, f"(int)VRT_BLOCK.x - {part.first}, {_count(part.of.product)}, "
-    weight = t.word(f"param_{p.param}", "const real*")
+    weight = t.word(f"param_{p.param}")
     source, target = _source(t, part.of.source, p.deep), _target(t, part.of.target, p.wide)
     given += f"{source}, {weight}, {target}"
     if step.warp_columns:
@@ -107,7 +107,7 @@ def _block_product(t: RowText, step: FewRowsProducts, part: BlockProduct) -> str
     left = "nullptr, nullptr"
     if part.splits > 1:
         left = f"{t.temporary(step.partial)} + {part.partial}"
-        left += f", {t.word('arrived', 'int*')} + {part.counter}"
+        left += f", {t.word('arrived')} + {part.counter}"
     turned = str(p.transposed).lower()
     kind = f"{step.tile_rows}, {turned}, {p.wide}, {p.deep}, {part.splits}, {part.width}"
     return f"product_tile<{kind}>(memory[0], VRT_BLOCK.y, {given}, {left})"
@@ -121,15 +121,13 @@ def _source(t: RowText, given: Operand | Gathered, deep: int) -> str:
             found = f"{_first(t, given)} + (long long)i * {deep}"
         case ChildRows():
             before, there = _child(t, given), "there"
-            found = (
-                f"{t.word(f'tensor_{given.tensor}', 'real*')} + (long long)child_row[e] * {deep}"
-            )
+            found = f"{t.word(f'tensor_{given.tensor}')} + (long long)child_row[e] * {deep}"
         case TableRows() | RowsGiven():
             names = f"float_{given.pull}", f"float_index_{given.pull}"
             if isinstance(given, TableRows):
                 names = f"param_{given.param}", f"int_{given.pull}"
-            table, pull = t.word(names[0], "const real*"), t.word(names[1], "const int*")
-            order = t.word("order", "const int*")
+            table, pull = t.word(names[0]), t.word(names[1])
+            order = t.word("order")
             before, there = f"{_row_of(t, True)} const int at = {pull}[{order}[row]];", "at >= 0"
             found = f"{table} + (long long)at * {deep}"
     found = f"{there} ? {found} : nullptr" if there else found
@@ -144,7 +142,7 @@ def _target(t: RowText, given: Operand | Finished, wide: int) -> str:
         case FinishedRows():
             body = _finished(t, given)
         case ChildRows():
-            body = f"{_child(t, given)} if (there) {t.word(f'tensor_{given.tensor}', 'real*')}"
+            body = f"{_child(t, given)} if (there) {t.word(f'tensor_{given.tensor}')}"
             body += f"[(long long)e * {wide} + j] = v;"
     return f"[&](int i, int j, float v) {{ {body} }}"
 
@@ -153,8 +151,8 @@ def _finished(t: RowText, given: FinishedRows) -> str:
     """Return the statements that make of a result what a group makes of it."""
     text = ThreadText(ThreadKernel(1, 0, 0, 0, False, given.listed, ()), t.taken)
     lines, name = text.of_element(given.statements), register_name(given.register)
-    for word, kind in text.t.words.items():
-        t.word(word, kind)
+    for word in text.t.words:
+        t.word(word)
     held = f"constexpr int W = 1; Vec<1> {name}; {name}.v[0] = v;"
     return " ".join([_row_of(t, given.listed), held, *text.t.head, *lines])
 
@@ -163,13 +161,13 @@ def _row_of(t: RowText, listed: bool) -> str:
     """Return the statement that finds the row of a launch, which may have a list of rows."""
     row = "(int)a.lo + i"
     if listed:
-        row = f"a.lo >= 0 ? {row} : {t.word('rows', 'const int*')}[a.at + i]"
+        row = f"a.lo >= 0 ? {row} : {t.word('rows')}[a.at + i]"
     return f"const int row = {row};"
 
 
 def _child(t: RowText, slot: ChildRows) -> str:
     """Return statements that find the edge `e` of a slot, and whether a child is `there`."""
-    first, child = t.word("edge_ptr", "const int*"), t.word("child_row", "const int*")
+    first, child = t.word("edge_ptr"), t.word("child_row")
     edge = f"const int e = {first}[row] + {slot.slot};"
     there = f"const bool there = e < {first}[row + 1] && {child}[e] >= 0;"
     return f"{_row_of(t, slot.listed)} {edge} {there}"
@@ -181,15 +179,15 @@ def _child(t: RowText, slot: ChildRows) -> str:
 def _tiled(step: TiledProduct, taken: Sequence[Temporary]) -> Kernel:
     p, t, splits, left = step.product, RowText(taken), step.splits, "nullptr, nullptr"
     if splits > 1:
-        left = f"{t.temporary(step.partial)}, {t.word('arrived', 'int*')}"
+        left = f"{t.temporary(step.partial)}, {t.word('arrived')}"
     x, count = _first(t, p.x), _count(p)
     across, rows, down, counters = step.across * splits, step.tile_rows, 0, ONE_A_BLOCK
     if isinstance(p, Outer):
-        gradient, d = t.word(f"gradient_{p.param}", "real*"), _first(t, p.d)
+        gradient, d = t.word(f"gradient_{p.param}"), _first(t, p.d)
         call = f"true, true, {step.width}>({gradient}, {left}, {d}, {x}, {p.m}, {p.n}, {count})"
         across, rows, down, counters = step.across, LIMITS.rows_a_split, splits, step.across
     else:
-        y, w = _first(t, p.y), t.word(f"param_{p.param}", "const real*")
+        y, w = _first(t, p.y), t.word(f"param_{p.param}")
         call = f"false, {str(p.transposed).lower()}, {step.width}>({y}, {left}, {x}, {w}, "
         call += f"{count}, {p.wide}, {p.deep})"
         if step.is_short:
@@ -217,7 +215,7 @@ def _sum_chunks(step: RowSum, taken: Sequence[Temporary]) -> Kernel:
     names, part = _gradients(t, step.params), t.temporary(step.partial)
     where, count = _row(t, step.source, step.listed), f"(int)a.{'m' if step.edges else 'n'}"
     size = step.source.size
-    arrived = t.word("arrived", "int*")
+    arrived = t.word("arrived")
     t.line(f"sum_columns({size}, {count}, {where}, {part}, {arrived}, [&](int j, real x) {{")
     t.lines += [*(f"  {name}[j] += x;" for name in names), "});"]
     return _kernel(
@@ -236,8 +234,8 @@ def _sum_chunks(step: RowSum, taken: Sequence[Temporary]) -> Kernel:
 def _sum_lookups(step: LookupSum, taken: Sequence[Temporary]) -> Kernel:
     t, size, width = RowText(taken), step.source.size, step.width
     names = _gradients(t, step.params)
-    word, ptr = t.word("segment_word", "const int*"), t.word("segment_ptr", "const int*")
-    member = t.word("segment_row", "const int*")
+    word, ptr = t.word("segment_word"), t.word("segment_ptr")
+    member = t.word("segment_row")
     where = _row(t, step.source, step.listed)
     t.line(
         f"sum_segment<{width}>({size}, {member}, {ptr}[a.first + VRT_BLOCK.x], "
@@ -251,7 +249,7 @@ def _sum_lookups(step: LookupSum, taken: Sequence[Temporary]) -> Kernel:
 
 
 def _gradients(t: RowText, params: Sequence[int]) -> list[str]:
-    return [t.word(f"gradient_{param}", "real*") for param in params]
+    return [t.word(f"gradient_{param}") for param in params]
 
 
 # Rows in memory.
@@ -267,7 +265,7 @@ def _first(t: RowText, operand: Operand) -> str:
     start = f" + {place.start}" if place.start else ""
     if place.memory == Memory.TEMPORARY:
         return t.origin(place) + start
-    word = t.word(tensor_word(place), "real*")
+    word = t.word(tensor_word(place))
     if place.rows == PlaceRows.EDGE:
         return f"{word} + a.elo * {place.step}{start}"
     rows = f"{word} + a.lo * {place.step}{start}"
@@ -282,7 +280,7 @@ def _row(t: RowText, place: ValuePlace, listed: bool) -> str:
     if place.rows == PlaceRows.EDGE:
         number = "(a.elo + i)"
     elif place.rows == PlaceRows.ROW and listed:
-        rows = t.word("rows", "const int*")
+        rows = t.word("rows")
         number = f"(a.lo >= 0 ? a.lo + i : {rows}[a.at + i])"
     elif place.rows == PlaceRows.ROW:
         number = "(a.lo + i)"

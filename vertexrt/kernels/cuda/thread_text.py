@@ -75,7 +75,7 @@ class ThreadText:
         ]
         rows = EDGE_ROW
         if not kernel.edges and kernel.listed:
-            listed = self.t.word("rows", "const int*")
+            listed = self.t.word("rows")
             rows = [f"const int row = a.lo >= 0 ? (int)a.lo + i : {listed}[a.at + i];"]
         elif not kernel.edges:
             rows = ["const int row = (int)a.lo + i;"]
@@ -307,15 +307,15 @@ def _edges_of(elements: ElementText, x: EdgeSum, of: Expression | FromParents, n
     """Return the edges of a row: to its children in a relation, or to what its parents left."""
     t = elements.t
     if not isinstance(of, FromParents):
-        child, ends = t.word("child_row", "const int*"), t.edges_of(x.relation)
+        child, ends = t.word("child_row"), t.edges_of(x.relation)
         return Edges("e", *ends, f"{child}[e] < 0", (), lambda: elements.element(of))
-    pointer, edges = t.word("parent_ptr", "const int*"), t.word("parent_edge", "const int*")
-    left, skip = t.word(f"tensor_{of.tensor}", "real*"), ""
+    pointer, edges = t.word("parent_ptr"), t.word("parent_edge")
+    left, skip = t.word(f"tensor_{of.tensor}"), ""
     begin = t.row_value("first_parent", "int", f"{pointer}[row]")
     end = t.row_value("end_parent", "int", f"{pointer}[row + 1]")
     made = f"const auto {name} = {left} + (long long){edges}[p] * {max(x.size, 1)};"
     if of.parents:
-        above = t.word(above_word(of.layer), "int")
+        above = t.word(above_word(of.layer))
         skip = f"{edges}[p] {'<' if of.parents == ABOVE else '>='} {above}"
 
     def source() -> str:
