@@ -268,12 +268,15 @@ def _draft(
 ) -> tuple[int, int]:
     """Find the steps of launches that begin together and are not the groups'.
 
+    Where the kernel does not run a product, nor does it run the other steps, if all stand alone:
+    another launch would cost more.
+
     Args:
         begin, end: the launches.
     Returns: how many there are; elements of temporaries.
     """
     table, scratch, effects, found, used = launched.table, facts.scratch, facts.effects, 0, 0
-    leaves = _leaves(launched, facts, begin, end)
+    some, bound = False, False  # steps leave, and are bound to the kernel
     drafts.last[:] = -1
     for t in range(begin, end):
         row, after = table[t], 0
@@ -291,8 +294,10 @@ def _draft(
                 drafts.last[effects.gradients[k]] = turn
             if not effects.only[s]:
                 after = turn + 1
-            alone = leaves == ALL or (leaves == WIDE and is_worth_a_cut(launched, facts, t, s))
-            drafts.places[found] = 2 * turn + int(alone)
+            leaves = _leaves(launched, facts, t, s)
+            drafts.places[found] = 2 * turn + int(leaves)
+            some |= leaves
+            bound |= not facts.alone[s]
             to = drafts.rows[found]
             to[OP], to[PROGRAM], to[TEMPORARY] = facts.steps[s, FUNCTION], p, used
             to[ROWS : ROWS + 5] = row[1:]
@@ -305,6 +310,9 @@ def _draft(
             + scratch[p, 2]
             + PAD - 1
         ) // PAD * PAD  # fmt: skip
+    if some and not bound:
+        for k in range(found):
+            drafts.places[k] |= 1
     return found, used
 
 
@@ -313,34 +321,11 @@ def counters_of(counters: int, grid: Grid) -> int:
     return grid.across * grid.down if counters == ONE_A_BLOCK else counters
 
 
-NOTHING, WIDE, ALL = range(3)  # of launches: which steps are apart
-
-
-def _leaves(launched: Launched, facts: Facts, begin: int, end: int) -> int:
-    """Tell which steps of launches are apart: NOTHING, WIDE products, or ALL.
-
-    Where the kernel does not run a product, nor does it run the other steps, if all stand alone:
-    another launch would cost more.
-    """
-    if launched.wide <= 0:
-        return ALL if launched.wide == ALL_APART else NOTHING
-    bound, worth = 0, 0
-    for t in range(begin, end):
-        p = launched.table[t, 0]
-        if facts.sides[p] < 0:
-            for s in range(facts.steps_ptr[p], facts.steps_ptr[p + 1]):
-                bound += 1 - int(facts.alone[s])
-                worth += int(is_worth_a_cut(launched, facts, t, s))
-    if worth == 0:
-        return NOTHING
-    return WIDE if bound else ALL
-
-
-def is_worth_a_cut(launched: Launched, facts: Facts, t: int, s: int) -> bool:
-    """Tell whether a step of a launch is a product that is faster in a kernel of its own."""
+def _leaves(launched: Launched, facts: Facts, t: int, s: int) -> bool:
+    """Tell whether the host launches a step: a product that is faster in a kernel of its own."""
     product = facts.products[s]
-    if product[IS_GEMM] == 0:
-        return False
+    if launched.wide <= 0 or product[IS_GEMM] == 0:
+        return launched.wide == ALL_APART
     row, lookup = launched.table[t], launched.lookup_ptr[t]
     m, n, k = sizes_of(product, extent(product, row, launched.lookup_at, lookup).across)
     worth = m * n * k >= WORTH * launched.wide
