@@ -13,9 +13,17 @@ import time
 import numpy as np
 
 from benchmarks.command import read_options
-from vertexrt.kernels.cuda.calls import NO_TRANSPOSE, TRANSPOSE, GemmCall, addresses_of
 from vertexrt.kernels.cuda.cupy_device import CupyDevice
-from vertexrt.kernels.cuda.wide_products import load_wide, multiply, split_bytes, wide_splits
+from vertexrt.kernels.cuda.driver import (
+    NO_TRANSPOSE,
+    TRANSPOSE,
+    GemmCall,
+    addresses_of,
+    load_wide,
+    multiply,
+    split_bytes,
+    wide_splits,
+)
 from vertexrt.native.compiled import compiled
 
 # (rows, columns, depth): whole tiles, parts of tiles, little and much depth, and blocks that share
@@ -52,7 +60,7 @@ def launch_product(calls: np.ndarray, form: int, sizes: np.ndarray, at: np.ndarr
         asked = GemmCall(
             NO_TRANSPOSE, TRANSPOSE, wide, rows, deep, one, w, wide, x, rows, one, y, wide
         )
-    return multiply(calls, asked) if wide_splits(calls, asked) else -1
+    return multiply(calls, asked) if wide_splits(calls, asked.m, asked.n, asked.k) else -1
 
 
 def main() -> int:
@@ -93,7 +101,7 @@ def repeat(
     wrong = arrays.zeros((), np.int64)
     for _ in range(times):
         y[...] = before
-        device.check(launch_product(calls, form, np.array(sizes), np.array(at)), -1, -1)
+        device.check(launch_product(calls, form, np.array(sizes), np.array(at)))
         if first is None:
             first = y.copy()
             left, right = x.T if form == 2 else x, w.T if form == 0 else w

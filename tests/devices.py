@@ -4,7 +4,7 @@ import pytest
 
 from tests.shim.build import available
 from vertexrt.errors import DeviceError
-from vertexrt.kernels.cuda.cupy_import import import_cupy
+from vertexrt.kernels.cuda.cupy_device import import_cupy
 
 gpu = pytest.mark.gpu
 shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")

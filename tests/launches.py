@@ -14,9 +14,8 @@ from vertexrt.engine.variant import Use
 from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
-from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
-from vertexrt.kernels.cuda.persistent_launch import Paths, WrittenScripts
+from vertexrt.kernels.cuda.persistent_launch import WrittenScripts, write_launch
 
 Array = np.ndarray[Any, Any]
 
@@ -32,9 +31,12 @@ class Launch(NamedTuple):
 
     run: Run
     table: Array
-    executable: PersistentExecutable
-    paths: Paths
     written: WrittenScripts
+
+    @property
+    def executable(self) -> PersistentExecutable:
+        """The kernel."""
+        return self.written.executable
 
 
 def launch_of(
@@ -54,7 +56,6 @@ def launch_of(
     rule = None if optimizer is None else optimizer._next_update(model.store).rule
     use = Use(frozenset(outputs) | {"loss"}, loss=True, rule=rule)
     (run,) = model.prepare(use, batch)
-    executable, paths, written = write_launch(
-        run, run.layout.table, net.executor.persistent_launch, clips, True
-    )
-    return Launch(run, run.layout.table, executable, paths, written)
+    table = run.layout.table
+    written = write_launch(run, table, net.executor.persistent_launch, clips, True)
+    return Launch(run, table, written)

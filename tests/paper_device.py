@@ -62,19 +62,17 @@ class PaperDevice(ShimDevice):
         """As a Hopper GPU, unless no clusters run."""
         return self._clusters != 0
 
-    def clusters(self, function: int, size: int, shared: int) -> int:
+    def clusters(self, function: int, size: int) -> int:
         """Let as many clusters run as was said."""
         given = self._clusters
-        return super().clusters(function, size, shared) if given is None else given
+        return super().clusters(function, size) if given is None else given
 
     def capture(self, ask: Callable[[], None]) -> Callable[[], None]:
         """Note nothing."""
         ask()
         return lambda: None
 
-    def launch_all(
-        self, function: int, blocks: int, shared: int, arguments: LaunchStruct, cluster: int
-    ) -> int:
+    def launch_all(self, function: int, blocks: int, arguments: LaunchStruct, cluster: int) -> int:
         """Do nothing."""
         return 0
 

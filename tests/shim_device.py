@@ -109,11 +109,9 @@ class ShimDevice:
         if self.queues is not None:
             self.queues.drain()
             code, self.queues.failed = self.queues.failed, 0
-            self.check(code, -1, -1)
+            self.check(code)
 
-    def launch_all(
-        self, function: int, blocks: int, shared: int, arguments: LaunchStruct, cluster: int
-    ) -> int:
+    def launch_all(self, function: int, blocks: int, arguments: LaunchStruct, cluster: int) -> int:
         """Launch; all blocks take part, and each can reach the shared memory of all others."""
         pointer = ctypes.c_void_p
         prototype = ctypes.CFUNCTYPE(
@@ -121,7 +119,8 @@ class ShimDevice:
         )
         self._drain()
         launch = prototype(self._modules[0].launch)
-        return int(launch(function, blocks, 1, 1, 256, 1, 1, shared, None, None, arguments.extra))
+        grid, shared = (blocks, 1, 1, 256, 1, 1), self.shared_bytes
+        return int(launch(function, *grid, shared, None, None, arguments.extra))
 
     def argument_bytes(self) -> int:
         """Take what CUDA takes from 12.1 on."""
@@ -135,7 +134,7 @@ class ShimDevice:
         """As a Hopper GPU."""
         return True
 
-    def clusters(self, function: int, size: int, shared: int) -> int:
+    def clusters(self, function: int, size: int) -> int:
         """Let as many clusters run as there are processors for."""
         return self.processors // size if size > 1 else 0
 
@@ -223,7 +222,7 @@ class ShimDevice:
         def replay() -> None:
             for run in noted.noted():
                 run()
-            self.check(noted.failed, -1, -1)
+            self.check(noted.failed)
 
         return replay
 
@@ -294,7 +293,7 @@ class ShimDevice:
         """Do what was asked for."""
         self._drain()
 
-    def check(self, code: int, launch: int, step: int) -> None:
+    def check(self, code: int, launch: int = -1, step: int = -1) -> None:
         """Name an error of the shim."""
         if code:
             raise DeviceError(

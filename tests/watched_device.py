@@ -11,11 +11,12 @@ from vertexrt.api.network import Network
 from vertexrt.kernels.cuda.device import Array, Device, LaunchStruct
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
 from vertexrt.kernels.cuda.pack import ARRIVED_AT
-from vertexrt.kernels.cuda.persistent import ORDER_NAMES, PersistentExecutable
+from vertexrt.kernels.cuda.persistent import PersistentExecutable
+from vertexrt.kernels.cuda.structs import ORDERS
 
 # Words of what the kernel takes, see `PersistentLaunch.run`: where the counters of a launch lie,
 # and for how many members those of a cluster wait.
-COUNTERS, MEMBERS = map(ORDER_NAMES.index, ("counters", "members"))
+COUNTERS, MEMBERS = map(ORDERS.names.index, ("counters", "members"))
 
 
 class WatchedDevice:
@@ -28,11 +29,9 @@ class WatchedDevice:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._device, name)
 
-    def launch_all(
-        self, function: int, blocks: int, shared: int, arguments: LaunchStruct, cluster: int
-    ) -> int:
+    def launch_all(self, function: int, blocks: int, arguments: LaunchStruct, cluster: int) -> int:
         self.before(arguments.words)
-        return self._device.launch_all(function, blocks, shared, arguments, cluster)
+        return self._device.launch_all(function, blocks, arguments, cluster)
 
     def put(self, address: int, value: int) -> None:
         """Write an int32 over what was uploaded."""

@@ -27,8 +27,8 @@ from vertexrt.engine.batched import Run, scripts_of
 from vertexrt.ir.passes.fuse import Group, Product, TaskProgram
 from vertexrt.ir.passes.segment import Split, segment_tasks
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
-from vertexrt.kernels.cuda.device_scripts import write_launch
 from vertexrt.kernels.cuda.explain import loaded_elements
+from vertexrt.kernels.cuda.persistent_launch import write_launch
 from vertexrt.kernels.layout import PROGRAM as LAUNCHED
 from vertexrt.kernels.layout import ROWS as LAUNCHED_ROWS
 from vertexrt.script.isa import OP, ROWS
@@ -140,11 +140,9 @@ def device_bytes(net: vrt.Network, run: Run) -> float:
     """Count the bytes of the path's weights that a launch of a GPU's persistent engine loads."""
     executor = cast("CudaExecutor", net.executor)
     table = run.layout.table
-    executable, path, _ = write_launch(
-        run, table, executor.persistent_launch, False, run.variant.use.backward
-    )
-    writer, tasks = executable.writer, run.variant.tasks
-    held = sum(loaded_elements(side.held, path.groups) for side in writer.sides)
+    written = write_launch(run, table, executor.persistent_launch, False, run.variant.use.backward)
+    writer, tasks = written.executable.writer, run.variant.tasks
+    held = sum(loaded_elements(side.held, written.groups) for side in writer.sides)
     in_turn = [
         weight_elements(tasks[p], tasks[p].steps)
         for p, rows in table[:, [LAUNCHED, LAUNCHED_ROWS]].tolist()

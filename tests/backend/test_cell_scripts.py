@@ -18,8 +18,7 @@ from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda import cell_text
 from vertexrt.kernels.cuda.cell_script import LEAVE, LEVEL, MEET, TAKE
-from vertexrt.kernels.cuda.verify_cells import Level, decode_cells
-from vertexrt.kernels.cuda.verify_launch import verify_launch
+from vertexrt.kernels.cuda.verify_cells import Level, decode_cells, verify_launch
 from vertexrt.models.language_model import LSTMLanguageModel
 
 MOST_ROWS = 8  # of a level
@@ -36,8 +35,8 @@ def net(name: str, places: int) -> Network:
 def instructions(launch: Launch) -> Counter[int]:
     """Return how often each instruction is in the scripts, a level for each time."""
     found, facts = Counter[int](), launch.executable.cells
-    words, groups = launch.paths.cells.reshape(-1, 4), launch.paths.groups
-    sections = launch.paths.cell_sections.reshape(-1, groups, 2)
+    words, groups = launch.written.cells.reshape(-1, 4), launch.written.groups
+    sections = launch.written.cell_sections.reshape(-1, groups, 2)
     for s, g in np.ndindex(len(facts.sides), groups):
         begin, first = sections[s, g].tolist()
         masks = dict.fromkeys(range(len(facts.side_of)), -1)
@@ -100,7 +99,7 @@ def texts(lengths: list[int]) -> GraphBatch:
 def test_layers_of_texts_repeat_levels_and_read_from_above() -> None:
     """Where the edge to the parent above is a wrong one, the verifier says so."""
     launch = scripts("layers", 4096, texts([30, 30, 30, 12, 5]))
-    words = launch.paths.cells.reshape(-1, 4)
+    words = launch.written.cells.reshape(-1, 4)
     repeated = (words[:, 0] & 0xFF == LEVEL) & (words[:, 1] >> 16 > 2) & (words[:, 2] > 1)
     (above, *_) = np.flatnonzero(repeated[:-1] & (words[1:, 3] != 0))
     words[above + 1, 3] += 1
@@ -114,7 +113,7 @@ def test_levels_of_many_trees_are_full() -> None:
     trees = [joined(rng, int(rng.integers(4, 30))) for _ in range(60)]
     launch = scripts("tree-fc", 4096, with_pulls(trees))
     inner = sum(len(children) > 0 for tree in trees for children in tree)
-    ends = 3 * launch.paths.groups  # levels of each group that are not full
+    ends = 3 * launch.written.groups  # levels of each group that are not full
     assert instructions(launch)[LEVEL] <= 2 * (inner / MOST_ROWS + ends)
 
 

@@ -26,7 +26,7 @@ from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cuda.cell_script import LEVEL
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
-from vertexrt.kernels.cuda.verify_launch import verify_launch
+from vertexrt.kernels.cuda.verify_cells import verify_launch
 from vertexrt.models import TreeLSTM
 
 pytestmark = shim
@@ -353,15 +353,15 @@ def test_levels_of_a_chain_are_one_instruction(name: str) -> None:
     batch = GraphBatch.from_graphs([vrt.InputGraph.from_children(chain, pulls)] * 2)
     agree(name, here, batch, "float64")
     launch = launch_of(here, batch)
-    words = launch.paths.cells.reshape(-1, 4)
+    words = launch.written.cells.reshape(-1, 4)
     levels = [x for x in words.tolist() if x[0] & 0xFF == LEVEL and x[2] > 40]
-    assert len(levels) == BOTH * launch.paths.groups
+    assert len(levels) == BOTH * launch.written.groups
 
 
 def test_a_script_with_a_wrong_place_is_refused() -> None:
     """A level that reads what is not its child's."""
     launch = launch_of(net("tree-lstm", 2, "float64"), with_pulls([TREE] * 2))
-    words = launch.paths.cells.reshape(-1, 4)
+    words = launch.written.cells.reshape(-1, 4)
     sizes = words[:, 1] >> 16  # those of levels; no pair of rows and places is so large
     at = np.flatnonzero((words[:, 0] & 0xFF == LEVEL) & (sizes > 2))[0]
     count = words[at, 1] & 0xFF

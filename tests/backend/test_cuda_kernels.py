@@ -26,8 +26,8 @@ from vertexrt.kernels.cuda.compile import (
     load_nvrtc,
     spilled_of,
 )
-from vertexrt.kernels.cuda.session import update_source
-from vertexrt.kernels.cuda.wide_products import wide_source
+from vertexrt.kernels.cuda.driver import wide_source
+from vertexrt.kernels.cuda.step_end import update_source
 from vertexrt.models import TreeFC, TreeLSTM
 
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")

@@ -165,7 +165,7 @@ class LateDevice(ShimDevice):
     def wait(self, event: Any) -> None:
         self.arrived = max(self.arrived, event or 0)
 
-    def check(self, code: int, launch: int, step: int) -> None:
+    def check(self, code: int, launch: int = -1, step: int = -1) -> None:
         if self.fails:
             raise DeviceError("a launch that fails")
         super().check(code, launch, step)

@@ -36,8 +36,8 @@ from vertexrt.errors import DeviceError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
 from vertexrt.kernels.cuda.cupy_device import CupyDevice
-from vertexrt.kernels.cuda.device_scripts import write_all
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
+from vertexrt.kernels.cuda.persistent_launch import write_all
 from vertexrt.kernels.ways import FEWEST, Configuration
 from vertexrt.models import TreeLSTM, get
 from vertexrt.native.compiled import compiled_for

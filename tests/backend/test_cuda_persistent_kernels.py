@@ -57,7 +57,7 @@ class Compiler:
         """Take what the least of all takes."""
         return 4096
 
-    def clusters(self, function: int, size: int, shared: int) -> int:
+    def clusters(self, function: int, size: int) -> int:
         """Let as many clusters run as there are processors for."""
         return self.processors // size
 

@@ -10,16 +10,14 @@ import pytest
 from benchmarks.papers.stacks import Form, Stack, stack_batch
 from tests.devices import SHIM_AND_GPU, require
 from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate
-from vertexrt.kernels.cuda.calls import addresses_of
 from vertexrt.kernels.cuda.cupy_device import CupyDevice
 from vertexrt.kernels.cuda.device import Device
-from vertexrt.kernels.cuda.driver import encode, launch
+from vertexrt.kernels.cuda.driver import addresses_of, encode, launch
 from vertexrt.kernels.cuda.executable import kernel_name, kernel_sources
 from vertexrt.kernels.cuda.launch_limits import LIMITS
-from vertexrt.kernels.cuda.launch_text import write_launches
+from vertexrt.kernels.cuda.launch_text import Kernel, write_launches
 from vertexrt.kernels.cuda.pack import ADDRESSES
-from vertexrt.kernels.cuda.products import few_rows_products
-from vertexrt.kernels.cuda.steps import Kernel
+from vertexrt.kernels.cuda.task_launches import few_rows_products
 from vertexrt.lower.kernel import MatrixProduct, Memory, Operand, PlaceRows, Temporary, ValuePlace
 from vertexrt.lower.launches import CopiedProduct, LaunchPlan
 
@@ -108,8 +106,7 @@ def run(
     device.clear(memory["arrived"].address, 4 * LIMITS.counters)
     names = [*ADDRESSES, *arrays]
     numbers = {name: k for k, name in enumerate(names)}
-    addresses = [[function[kernel_name(kernel.body)]]]
-    program = encode([launches], addresses, numbers)
+    program = encode([launches], lambda step: function[kernel_name(step.body)], numbers)
     words = np.array([memory[name].address for name in names], np.int64)
     table = np.array([[0, n, 0, 0, 0, 0]], np.int64)
     lookups = np.zeros(2, np.int64), np.zeros(2, np.int64)

@@ -98,10 +98,7 @@ def agrees(net: Network, batch: GraphBatch, want: Arrays) -> bool:
 @shim
 @pytest.mark.parametrize(("name", "ends"), [("attention", [0]), ("marks", [-1])])
 def test_waits_that_are_left_out_show(name: str, ends: list[int]) -> None:
-    """Among them one for the beginning or the end; who adds to what first may not show.
-
-    With attention, the last launch of the main stream itself waits for all that the other has.
-    """
+    """Among them one for the beginning or the end. Of two rounds, not all steps need each other."""
     before, batch = batch_of(1), batch_of(2)
     want = train(compiled(name, 1, LAST), batch).parameters
     several = [compiled(name, 2, order) for order in (FIRST, LAST)]
@@ -120,7 +117,7 @@ def test_waits_that_are_left_out_show(name: str, ends: list[int]) -> None:
                 shown.append(wait)
             queues(each).ignored = -1
     assert {range(waits)[end] for end in ends} <= set(shown)
-    assert len(set(shown)) >= waits / 2
+    assert len(set(shown)) >= waits / 5
 
 
 @shim

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -24,19 +24,12 @@ from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
-from vertexrt.kernels.cuda.cuts import (
-    APART_AT,
-    APART_COLUMNS,
-    APART_LAUNCH,
-    APART_STEP,
-    APART_TEMPORARY,
-    pieces_of,
-)
+from vertexrt.kernels.cuda.cuts import pieces_of
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.driver import IS_GEMM
-from vertexrt.kernels.cuda.instruction import FIRST_OP
+from vertexrt.kernels.cuda.instruction import FIRST_OP, STEP
 from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
-from vertexrt.kernels.cuda.verify_launch import verify_launch
+from vertexrt.kernels.cuda.verify_cells import verify_launch
 from vertexrt.script.isa import NONE, OP, PROGRAM, WAIT
 
 SMALL = Form("LSTM", 128)  # whose products fill two processors
@@ -69,9 +62,8 @@ def network(device: Device, form: Form, passes: Passes | None = None) -> Network
 
 
 def test_a_script_is_cut_where_products_that_are_apart_are_not_next_to_each_other() -> None:
-    apart = np.zeros((4, APART_COLUMNS), np.int64)
-    apart[:, APART_AT] = 3, 4, 5, 9
-    pieces = [(p.begin, p.end, p.apart[:, APART_AT].tolist()) for p in pieces_of(12, apart)]
+    apart = np.array((3, 4, 5, 9))
+    pieces = [(p.begin, p.end, p.apart.tolist()) for p in pieces_of(12, apart)]
     assert pieces == [(0, 3, [3, 4, 5]), (6, 9, [9]), (10, 12, [])]
     assert [p[:2] for p in pieces_of(12, apart[:0])] == [(0, 12)]
     assert [p[:2] for p in pieces_of(4, apart[:1] - 3)] == [(0, 0), (1, 4)]
@@ -128,8 +120,8 @@ def test_a_stage_that_cannot_stand_alone_keeps_all_but_its_wide_products(
     script = launch.written.script
     lazy = (script[:, OP] >= FIRST_OP) & (facts.stages[script[:, PROGRAM]] == Stage.LAZY)
     launched = np.zeros(len(script), np.bool_)
-    launched[apart[:, APART_AT]] = True
-    kinds = facts.products[apart[:, APART_STEP], IS_GEMM][lazy[apart[:, APART_AT]]]
+    launched[apart] = True
+    kinds = facts.products[script[apart, STEP], IS_GEMM][lazy[apart]]
     assert kinds.any()
     assert (launched[lazy].all(), not kinds.all()) == (whole, whole)
 
@@ -145,27 +137,23 @@ def changed(rows: Callable[[WrittenScripts], None]) -> None:
 
 def test_what_is_apart_is_verified() -> None:
     changed(lambda written: None)
-    for column, said in (
-        (APART_AT, "same round"),
-        (APART_STEP, "is apart"),
-        (APART_LAUNCH, "is apart"),
+    for change, said in (
+        (lambda written: put(written.apart, -1, written.apart[-1] + 1), "same round|is apart"),
+        (lambda written: put(written.apart, 1, written.apart[0]), "out of order, or twice"),
+        (lambda written: put(written.apart, 0, written.apart[1]), "out of order, or twice"),
+        (unwaited, r"same round|does not wait"),
     ):
         with pytest.raises(PlanError, match=said):
-            changed(partial(add_one, column))
-    with pytest.raises(PlanError, match="as in the script"):
-        changed(lambda written: put(written.apart, 0, APART_TEMPORARY, 7))
-    with pytest.raises(PlanError, match="out of order, or twice"):
-        changed(lambda written: put(written.apart, 1, APART_AT, written.apart[0, APART_AT]))
-    with pytest.raises(PlanError, match=r"same round|does not wait"):
-        changed(lambda written: put(written.script, written.apart[0, APART_AT] + 1, WAIT, NONE))
+            changed(change)
 
 
-def add_one(column: int, written: WrittenScripts) -> None:
-    written.apart[-1, column] += 1
+def unwaited(written: WrittenScripts) -> None:
+    """Let the kernel go on beside the first step that is apart."""
+    written.script[written.apart[0] + 1, WAIT] = NONE
 
 
-def put(array: np.ndarray, row: int, column: int, value: int) -> None:
-    array[row, column] = value
+def put(array: np.ndarray, at: int, value: int) -> None:
+    array[at] = value
 
 
 def device_for(kind: str) -> Device:

@@ -8,8 +8,7 @@ import numpy as np
 
 from tests.devices import shim
 from tests.shim_device import ShimDevice
-from vertexrt.kernels.cuda.counter_ring import CounterRing
-from vertexrt.kernels.cuda.device_memory import DeviceMemory
+from vertexrt.kernels.cuda.device_memory import CounterRing, DeviceMemory
 
 pytestmark = shim
 

@@ -79,7 +79,7 @@ def test_layers_that_are_alike_share_their_code() -> None:
         way = Way(device="shim", engine="persistent", processors=2)
         net = way.compile(Stack(Form("LSTM", HIDDEN, layers)))
         launch = launch_of(net, batch_of(layers, (4,)))
-        source[layers] = launch.executable.writer.source()
+        source[layers] = launch.executable.writer.source
     functions = {
         layers: text.count("__forceinline__ bool side_") for layers, text in source.items()
     }

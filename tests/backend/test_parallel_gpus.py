@@ -20,8 +20,7 @@ from tests.processes import together
 from tests.shim_link import ThreadLink
 from tests.train.cli_runs import ROOT
 from tests.train.test_parallel_cli import free_port
-from vertexrt.kernels.cuda.cupy_device import CupyDevice
-from vertexrt.kernels.cuda.cupy_import import import_cupy
+from vertexrt.kernels.cuda.cupy_device import CupyDevice, import_cupy
 from vertexrt.kernels.cuda.device import Array
 from vertexrt.parallel import ProcessGroup
 

@@ -202,7 +202,7 @@ def test_graphs_are_captured_again_when_temporaries_of_streams_move(device: str)
     nets = [compiled(device, TreeFC(WORDS, HIDDEN), replay=way, streams=2) for way in (True, False)]
     rng, executor = np.random.default_rng(10), nets[0].executor
     assert isinstance(executor, CudaExecutor)
-    assert executor.branches is not None
+    assert executor.streams is not None
     for _ in range(6):
         step_all(nets, trees(rng))
     old, before = replays_of(nets[0]), executor.session.memory.era

@@ -21,8 +21,7 @@ from vertexrt.engine.trace import Timeline
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import UsageError
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
-from vertexrt.kernels.cuda.device_timeline import record_launch
-from vertexrt.kernels.cuda.persistent_launch import BOTH_CLOCKS, PersistentLaunch
+from vertexrt.kernels.cuda.persistent_launch import BOTH_CLOCKS, PersistentLaunch, record_launch
 
 ROUNDING = 2e-3  # microseconds; times are rounded to nanoseconds
 RUNS = 2
@@ -85,7 +84,7 @@ def test_every_instruction_is_there(device: str, processors: int, threads: int) 
 @on_gpu
 def test_every_instruction_of_a_gpu_is_there(device: str, processors: int, threads: int) -> None:
     launch = launch_of(recorded(device, processors, threads)[0], batch())
-    groups, count = launch.paths.groups, len(launch.written.script)
+    groups, count = launch.written.groups, len(launch.written.script)
     found = instructions(device, processors, threads)
     assert {row for _, row in found} >= set(range(groups * processors))
     assert groups > 1
@@ -189,7 +188,7 @@ def test_clocks_become_seconds_by_the_times_at_both_ends() -> None:
 
     def timeline(stamps: Any) -> Timeline:
         found = Timeline()
-        record_launch(found, launch.executable, launch.written, launch.paths, stamps)
+        record_launch(found, launch.written, stamps)
         return found
 
     plain, faster, given_up = timeline(kept.stamps), kept.stamps.copy(), kept.stamps.copy()

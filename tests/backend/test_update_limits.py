@@ -13,7 +13,7 @@ from vertexrt.engine.update import NOTHING, apply_update, limit_of
 from vertexrt.errors import CheckpointError, NumericError, UsageError
 from vertexrt.ir.updates import ABOVE_ZERO, RULES
 from vertexrt.kernels.cpu.update import code_of
-from vertexrt.kernels.cuda.rules import kernels, struct_name, structs, update_cases
+from vertexrt.kernels.cuda.step_end import kernels, struct_name, structs, update_cases
 
 every_optimizer = pytest.mark.parametrize("name", OPTIMIZERS)
 

@@ -15,7 +15,7 @@ from tests.runs import PLAIN, TOLERANCE, Way, assert_close, assert_same, train
 from tests.shim_device import put_in_place
 from vertexrt.graph import GraphBatch
 from vertexrt.kernels.cuda.persistent import IN_BOTH, PersistentExecutable
-from vertexrt.kernels.cuda.weight_layout import THREADS
+from vertexrt.kernels.cuda.weights import THREADS
 
 CASES = [  # cell, hidden, dtype, sequences: rows by lanes; by matrix units; more than these take
     ("LSTM", 112, "float32", 2),

@@ -12,13 +12,22 @@ from tests.backend.test_cuda_products import device_named
 from tests.devices import SHIM_AND_GPU
 from tests.paper_device import PaperDevice, on_paper
 from tests.shim_device import ShimDevice
-from vertexrt.kernels.cuda.calls import GEMM, PARTIAL, GemmCall, addresses_of
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
-from vertexrt.kernels.cuda.driver import encode, launch
+from vertexrt.kernels.cuda.driver import (
+    GEMM,
+    PARTIAL,
+    TILE,
+    addresses_of,
+    encode,
+    launch,
+    load_wide,
+    split_bytes,
+    splits_of,
+    wide_splits,
+)
+from vertexrt.kernels.cuda.launch_text import Launches
 from vertexrt.kernels.cuda.pack import ADDRESSES
-from vertexrt.kernels.cuda.steps import Launches
-from vertexrt.kernels.cuda.wide_products import TILE, load_wide, split_bytes, splits_of, wide_splits
 from vertexrt.lower.kernel import MatrixProduct, Memory, Operand, Outer, PlaceRows, ValuePlace
 from vertexrt.lower.launches import LaunchPlan, LibraryProduct
 
@@ -76,7 +85,7 @@ def multiplied(
     words[len(ADDRESSES) :] = [at.address for at in memory]
     numbers = {name: k for k, name in enumerate(every)}
     launches = Launches(LaunchPlan((step,)), (step,))
-    program = encode([launches], [[0]], numbers)
+    program = encode([launches], lambda step: 0, numbers)
     count = len(arrays[0])
     table = np.array([[0, count, 0, 0, 0, 0]], np.int64)
     size = split_bytes(device.processors)
@@ -137,10 +146,6 @@ def test_what_is_infinite_stays_so(name: str) -> None:
     assert np.isfinite(np.delete(found, [3, 5], 0)).all()
 
 
-def asked(rows: int, wide: int, deep: int) -> GemmCall:
-    return GemmCall(0, 0, wide, rows, deep, 0, 0, 0, 0, 0, 0, 0, 0)
-
-
 def test_tiles_have_to_fill_the_device() -> None:
     calls = addresses_of(PaperDevice().calls, SCALARS, 132, (64, 1, 2, 3))
     sizes = {
@@ -151,11 +156,11 @@ def test_tiles_have_to_fill_the_device() -> None:
         (1024, 256, 6400): 8,
         (1600, 1024, 256): 1,
     }
-    assert {size: wide_splits(calls, asked(*size)) for size in sizes} == sizes
+    assert {size: wide_splits(calls, *size) for size in sizes} == sizes
     few, shallow, narrow = (256, 256, 1024), (2240, 10000, 32), (16000, 5, 256)
-    assert not any(wide_splits(calls, asked(*size)) for size in (few, shallow, narrow))
+    assert not any(wide_splits(calls, *size) for size in (few, shallow, narrow))
     calls[PARTIAL] = 0  # the network has small weights
-    once = {size: splits for size, splits in sizes.items() if wide_splits(calls, asked(*size))}
+    once = {size: splits for size, splits in sizes.items() if wide_splits(calls, *size)}
     assert once
     assert set(once.values()) == {1}
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from vertexrt.kernels.cuda.calls import launch_configured, order_streams
 from vertexrt.kernels.cuda.device import LaunchStruct
+from vertexrt.kernels.cuda.driver import launch_configured, order_streams
 
 POINTER = ctypes.c_void_p
 RECORD = ctypes.CFUNCTYPE(ctypes.c_int, POINTER, POINTER)

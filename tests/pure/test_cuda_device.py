@@ -21,8 +21,8 @@ from tests.shim_streams import RECORD, WAIT
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError, UsageError
 from vertexrt.kernels.cuda.compile import ALL_FIT, ONE_BLOCK, load_nvrtc
-from vertexrt.kernels.cuda.cupy_device import CupyDevice
-from vertexrt.kernels.cuda.cupy_import import import_cupy, usable
+from vertexrt.kernels.cuda.compile_for_gpu import usable
+from vertexrt.kernels.cuda.cupy_device import CupyDevice, import_cupy
 from vertexrt.kernels.cuda.device import Calls, launch_error
 from vertexrt.kernels.cuda.persistent import LITTLE_SPILLED
 from vertexrt.models import TreeFC

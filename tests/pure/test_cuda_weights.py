@@ -6,8 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from vertexrt.kernels.cuda.weight_layout import Layout
-from vertexrt.kernels.cuda.weights import Budget, Misfit, ResidentWeight, SideWeights, place_weights
+from vertexrt.kernels.cuda.weights import (
+    Budget,
+    Layout,
+    Misfit,
+    ResidentWeight,
+    SideWeights,
+    place_weights,
+)
 
 SHARED_BYTES = 227 << 10
 

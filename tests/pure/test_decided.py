@@ -25,8 +25,7 @@ from vertexrt.ir.pretty import format_program
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
 from vertexrt.kernels.cuda.launch_limits import LIMITS
-from vertexrt.kernels.cuda.products import few_rows_products, tiled_product
-from vertexrt.kernels.cuda.task_launches import lower_launches
+from vertexrt.kernels.cuda.task_launches import few_rows_products, lower_launches, tiled_product
 from vertexrt.lower.kernel import Temporary
 from vertexrt.scheduler.batch_shape import shape_of
 from vertexrt.script.isa import disassemble

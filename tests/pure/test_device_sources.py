@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from vertexrt.kernels.cuda import structs
 from vertexrt.kernels.cuda.compile import FOLDER
-from vertexrt.kernels.cuda.persistent import ORDER_NAMES
 
 MOST_LINES, MOST_COLUMNS = 500, 100
 SOURCES = sorted(path for path in FOLDER.iterdir() if path.suffix in (".cuh", ".cu"))
@@ -41,10 +41,9 @@ def test_sources_are_formatted() -> None:
     assert result.returncode == 0, result.stderr[:2000]
 
 
-def test_orders_of_a_kernel_are_in_the_order_of_the_host() -> None:
-    source = (FOLDER / "processor.cuh").read_text(encoding="utf-8")
-    (body,) = re.findall(r"^struct Orders \{\n(.*?)\n\};", source, re.DOTALL | re.MULTILINE)
-    declared = re.sub(r"//.*", "", body).split(";")
-    names = [re.findall(r"\w+$", one.strip()) for line in declared for one in line.split(",")]
-    found = [name for (name,) in filter(None, names)]
-    assert found == [*ORDER_NAMES, "store", "finish"]
+def test_structs_that_the_host_packs_are_declared_once() -> None:
+    shared = set(re.findall(r"^struct (\w+) \{$", structs.header(), re.MULTILINE))
+    assert "Orders" in shared
+    for path in SOURCES:
+        declared = re.findall(r"^struct (\w+) \{", path.read_text(encoding="utf-8"), re.MULTILINE)
+        assert shared.isdisjoint(declared), path.name

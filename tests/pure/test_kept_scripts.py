@@ -33,7 +33,7 @@ def arrays_of(launch: Launch) -> list[Any]:
     return [
         *(written.script, written.apart, written.lookup_ptr, written.lookup_at, *written.lookups),
         *(written.elements, written.counters),
-        *(launch.paths.groups, launch.paths.cells, launch.paths.cell_sections),
+        *(written.groups, written.cells, written.cell_sections),
     ]
 
 

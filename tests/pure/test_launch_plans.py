@@ -17,10 +17,9 @@ from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
 from vertexrt.kernels.cuda.instruction import FIRST_OP
-from vertexrt.kernels.cuda.kernel_loop import OutsideStep, outside_path
 from vertexrt.kernels.cuda.launch_limits import LIMITS
-from vertexrt.kernels.cuda.products import few_rows_products, tiled_product
-from vertexrt.kernels.cuda.task_launches import lower_launches
+from vertexrt.kernels.cuda.persistent import outside_path
+from vertexrt.kernels.cuda.task_launches import few_rows_products, lower_launches, tiled_product
 from vertexrt.lower import launches
 from vertexrt.lower.kernel import (
     MatrixProduct,
@@ -96,7 +95,7 @@ def product(wide: int, deep: int, transposed: bool = False, number: int = 0) -> 
 
 
 def test_steps_of_a_persistent_kernel_that_differ_by_words_share_a_call() -> None:
-    steps = [OutsideStep("copy", (3, 1)), OutsideStep("add", (2,)), OutsideStep("copy", (4, 1))]
+    steps = [("copy", (3, 1)), ("add", (2,)), ("copy", (4, 1))]
     text = "\n".join(outside_path(steps, (), (0, 1)))
     first, second, third = range(FIRST_OP, FIRST_OP + 3)
     assert f"case {first}: case {third}: copy(step_arguments<Args<2>>());" in text

@@ -37,7 +37,7 @@ from vertexrt.kernels.cuda.instruction import (
     header,
 )
 from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
-from vertexrt.kernels.cuda.verify_launch import verify_launch
+from vertexrt.kernels.cuda.verify_cells import verify_launch
 from vertexrt.scheduler import POLICIES
 from vertexrt.script import isa
 from vertexrt.script.isa import FIRST, NONE, OP, WAIT, WORDS
@@ -56,7 +56,7 @@ def batch_of(name: str, graphs: int) -> GraphBatch:
 HEADER = """\
 struct alignas(16) Instruction {
     int op, program, rows, first, listed, edges, first_edge, wait, temporary, start, across, \
-down, before, counter;
+down, before, counter, launch, step;
 };
 constexpr int INSTRUCTION_WORDS = sizeof(Instruction) / sizeof(int);
 enum { END, FORWARD, BACKWARD, SQUARES, FINISH, CHECK, UPDATE, FIRST_OP };  // `op`
@@ -141,7 +141,7 @@ def plain() -> Step:
 def test_the_scripts_are_right_before_they_are_broken() -> None:
     for launch in (clipped(), plain()):
         launch.check()
-        assert launch.launch.paths.groups == 2
+        assert launch.launch.written.groups == 2
     order = [FORWARD, BACKWARD, SQUARES, FINISH, CHECK, UPDATE, END]
     for launch, left_out in ((clipped(), None), (plain(), SQUARES)):
         ops = launch.written.script[:, OP].tolist()
@@ -223,7 +223,10 @@ BROKEN = {
     "words[place(FORWARD, 1), LISTED] = 4000": "listed rows",
     "words[first(), EDGES] = 7": "those of its rows",
     "words[first(), ACROSS] = 2": "no launch asks for it",
-    "words[1, BEFORE] = 5": "blocks before it",
+    "words[1, BEFORE] = 5": "5 blocks and 0 counters before it",
+    "words[first(), LAUNCH] += 1": "no launch asks for it",
+    "words[first(), STEP] += 1": "no launch asks for it",
+    "words[place(SQUARES, -1), OP] = CHECK": "lacks step",
     # The same temporaries for two launches of a stage, and some beyond the room.
     "words[words[:, TEMPORARY] > 0, TEMPORARY] = 0": "that has its temporaries",
     "words[first(), TEMPORARY] = 1 << 20": "elements",
@@ -286,7 +289,7 @@ def test_what_another_launch_of_a_round_writes_must_not_be_read() -> None:
         replace(plan, task=gathering(plan.task, state)) for plan in executable.writer.tasks
     ]
     with pytest.raises(PlanError, match="a wait for the launch, which touches what"):
-        verify_launch(*launch._replace(executable=executable))
+        verify_launch(*launch._replace(written=replace(launch.written, executable=executable)))
 
 
 class WordTree(vrt.VertexFunction):
@@ -309,8 +312,8 @@ def test_launches_of_a_round_have_counters_of_their_own() -> None:
     net, graph = on_paper(WordTree(), 2), InputGraph.from_children(TREE, {"word": words})
     launch = Step(launch_of(net, GraphBatch.from_graphs([graph] * 3), False), {})
     launch.check()
-    launch.refused("words[:, COUNTER] = 0", "none that its round has twice")
-    with pytest.raises(PlanError, match="counters"):
+    launch.refused("words[:, COUNTER] = 0", "0 counters before it")
+    with pytest.raises(PlanError, match="counters up to"):
         launch.check(counters=1)
 
 

@@ -1,10 +1,10 @@
-"""Launches of a step on several streams: what is given passes the verifier, less does not."""
+"""Launches of a step on several streams: their rounds pass the verifier, fewer do not."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -14,18 +14,17 @@ from tests.functions import FUNCTIONS, StackedAndAlone
 from tests.paper_device import on_paper
 from tests.runs import use_of
 from tests.strategies import with_pulls
+from vertexrt.engine.batched import Run
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch, InputGraph
-from vertexrt.kernels.cuda.branches import (
-    END_WAIT,
-    FIRST_WAIT,
-    ON,
-    Order,
-    verify_branches,
-)
+from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.device_executor import CudaExecutor
+from vertexrt.kernels.cuda.rounds import Facts, Rounds
+from vertexrt.kernels.cuda.streams import facts_of_run, rounds_of
+from vertexrt.kernels.cuda.verify_rounds import verify_rounds
 from vertexrt.scheduler import POLICIES
+from vertexrt.script.isa import NONE, WAIT
 
 TREES = [[[], [], [0, 1], [], [2, 3], [], [4, 5]], [[], [], [0, 1]], [[], [0], [], [1, 2]]]
 KINDS = ("training", "gradients", "inference")
@@ -36,18 +35,32 @@ def batch_of(arity: int) -> GraphBatch:
     return with_pulls(CHAINS if arity == 1 else TREES)
 
 
+class Captured(NamedTuple):
+    """Launches of a minibatch, and their rounds."""
+
+    run: Run
+    table: np.ndarray
+    lookups: tuple[np.ndarray, ...]
+    written: Rounds
+
+    def check(self, **changed: Any) -> None:
+        """Verify the rounds, of which something may be changed."""
+        run, written = self.run, replace(self.written, **changed)
+        verify_rounds(run, self.table, run.variant.tasks, facts_of_run(run), written)
+
+
 def captured(
     function: vrt.VertexFunction,
     arity: int,
     policy: str,
     passes: Passes,
     kinds: Sequence[str] = ("training",),
-) -> list[tuple[Any, ...]]:
-    """Return what the verifier is given for uses of a function, forward and backward each."""
+) -> list[Captured]:
+    """Return the rounds of uses of a function, forward and backward each."""
     net = on_paper(function, 1, policy=policy, passes=passes, engine="batched")
     executor, found = net.executor, []
     assert isinstance(executor, CudaExecutor)
-    assert executor.branches is not None
+    assert executor.streams is not None
     for kind in kinds:
         (run,) = executor.model.prepare(use_of(kind, net.program), batch_of(arity))
         parts = [slice(None)]
@@ -59,8 +72,9 @@ def captured(
         for part in parts:
             table = run.layout.table[part]
             lookups = executor.session.sorted_lookups(run, table)[:2]
-            order = executor.branches.order(run, table, lookups)
-            found.append((run, table, lookups, order))
+            found.append(
+                Captured(run, table, lookups, executor.streams.rounds(run, table, lookups))
+            )
     return found
 
 
@@ -76,32 +90,77 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "policy", "passes"), CASES)
-def test_what_is_shared_out_passes(name: str, policy: str, passes: Passes) -> None:
+def test_rounds_pass(name: str, policy: str, passes: Passes) -> None:
     make, arity = FUNCTIONS[name]
-    for _, table, _, order in captured(make(), arity, policy, passes, KINDS):
-        assert len(order.pieces) >= len(table)
-        assert order.pieces[:, ON].max(initial=0) < passes.streams
-        last = order.pieces[-1]
-        ends = {on: k for k, on in enumerate(order.pieces[:-1, ON].tolist())}
-        done = order.waits[last[FIRST_WAIT] : last[END_WAIT]]
-        assert set(done.tolist()) <= set(ends.values())
+    for each in captured(make(), arity, policy, passes, KINDS):
+        each.check()
+        assert len(each.written.apart) == len(each.written.script) - 1 >= len(each.table)
 
 
-def without(order: Order, wait: int) -> Order:
-    """Return an order that lacks one wait."""
-    pieces = order.pieces.copy()
-    for column in (FIRST_WAIT, END_WAIT):
-        pieces[:, column] -= pieces[:, column] > wait
-    return Order(pieces, np.delete(order.waits, wait))
+@pytest.mark.parametrize(
+    ("name", "policy", "streams", "spare"),
+    [
+        ("tree-lstm", "frontier", 2, 0),
+        ("tree-lstm", "serial", 3, 0),
+        ("gru", "frontier", 4, 0),
+        ("attention", "frontier", 2, 2),
+        ("marks", "frontier", 3, 0),
+    ],
+)
+def test_a_wait_less_is_found(name: str, policy: str, streams: int, spare: int) -> None:
+    """Spare are waits of launches for others that made something of a row which is not read."""
+    make, arity = FUNCTIONS[name]
+    (each,) = captured(make(), arity, policy, Passes(streams=streams))
+    waits = np.flatnonzero(each.written.script[:, WAIT] != NONE)
+    assert len(waits) > 3
+    for at in waits.tolist():
+        script = each.written.script.copy()
+        script[at, WAIT] = NONE
+        with pytest.raises(PlanError) as error:
+            each.check(script=script)
+        spare -= "wait" not in str(error.value)
+    assert spare == 0
 
 
-def not_waited_for(given: list[Any], order: Order) -> bool:
-    """Tell whether the verifier names a step that another does not wait for."""
-    try:
-        verify_branches(*given, order)
-    except PlanError as error:
-        return bool(re.match(r"\[streams\] launch .* does not wait for (step|the st)", str(error)))
-    return False
+def only_adds(facts: Facts) -> Facts:
+    return facts._replace(effects=facts.effects._replace(only=facts.effects.only | True))
+
+
+def adds_nothing(facts: Facts) -> Facts:
+    return facts._replace(effects=facts.effects._replace(ptr=facts.effects.ptr * 0))
+
+
+def shares_nothing(facts: Facts) -> Facts:
+    return facts._replace(effects=facts.effects._replace(counters=facts.effects.counters * 0 + 1))
+
+
+def has_no_levels(facts: Facts) -> Facts:
+    return facts._replace(stages=facts.stages * 0 + int(Stage.LAZY))
+
+
+def has_no_temporaries(facts: Facts) -> Facts:
+    return facts._replace(scratch=facts.scratch * 0)
+
+
+@pytest.mark.parametrize(
+    ("thinks", "said"),
+    [
+        (only_adds, "the steps of its launch before it"),
+        (adds_nothing, "what adds to its gradients before it"),
+        (shares_nothing, "counters"),
+        (has_no_levels, "touches what it writes, or writes it"),
+        (has_no_temporaries, "temporaries"),
+    ],
+)
+def test_what_the_scheduler_does_not_know_is_found(
+    thinks: Callable[[Facts], Facts], said: str
+) -> None:
+    make, arity = FUNCTIONS["tree-lstm"]
+    (each,) = captured(make(), arity, "serial", Passes(streams=3))
+    run, facts = each.run, facts_of_run(each.run)
+    wrong = rounds_of(run, each.table, each.lookups, thinks(facts))
+    with pytest.raises(PlanError, match=said):
+        verify_rounds(run, each.table, run.variant.tasks, facts, wrong)
 
 
 class TwoSlots(vrt.VertexFunction):
@@ -139,59 +198,6 @@ def test_launches_of_other_slots_need_not_wait(
     batch = GraphBatch.from_graphs([InputGraph.from_children(lists)])
     net(batch)  # the verifier takes its streams
     net.step(batch, vrt.SGD(0.1))
-
-
-@pytest.mark.parametrize(
-    ("name", "policy", "passes", "spare"),
-    [
-        ("tree-lstm", "frontier", Passes(streams=2), 0),
-        ("tree-lstm", "serial", Passes(streams=3), 1),
-        ("gru", "frontier", Passes(streams=4), 3),
-        ("attention", "frontier", Passes(streams=2), 2),
-        ("marks", "frontier", Passes(streams=3), 0),
-    ],
-)
-def test_a_wait_less_is_found(name: str, policy: str, passes: Passes, spare: int) -> None:
-    """Some waits are spare, since an order knows launches by rows and programs, not by elements.
-
-    They are for launches that made something of a row which is not read: what a child pushed, or
-    temporaries of its own. Or these touch other elements of a buffer than what is written there.
-    """
-    make, arity = FUNCTIONS[name]
-    ((*given, order),) = captured(make(), arity, policy, passes)
-    waits = len(order.waits)
-    found = sum(not_waited_for(given, without(order, wait)) for wait in range(waits))
-    assert found > 0
-    assert waits == found + spare
-
-
-def with_column(order: Order, column: int | list[int], values: Any) -> Order:
-    pieces = order.pieces.copy()
-    pieces[:, column] = values
-    return order._replace(pieces=pieces)
-
-
-def test_what_else_is_wrong_is_found() -> None:
-    make, arity = FUNCTIONS["tree-lstm"]
-    ((*given, order),) = captured(make(), arity, "serial", Passes(streams=3))
-    pieces = order.pieces
-    numbers = np.arange(len(pieces))
-    places, ends = [ON, FIRST_WAIT, END_WAIT], numbers.cumsum()
-    after_all = with_column(order, places, np.transpose([numbers % 2, ends - numbers, ends]))
-    before = np.concatenate([numbers[:k] for k in numbers])
-    for wrong, text in (
-        (after_all._replace(waits=before), "has other temporaries than step"),
-        (order._replace(pieces=pieces[:-2]), "no piece for step"),
-        (order._replace(pieces=np.append(pieces, pieces[1:2], 0)), "in two pieces"),
-        (order._replace(waits=order.waits + 1000), "a wait for a piece to come"),
-        (with_column(order, ON, pieces[::-1, ON]), "does not wait"),
-    ):
-        with pytest.raises(PlanError, match=text):
-            verify_branches(*given, wrong)
-    ((*given, order),) = captured(make(), arity, "serial", Passes(streams=3), ("inference",))
-    backwards = with_column(order, places, 0).pieces[[0, *range(len(order.pieces) - 2, 0, -1), -1]]
-    with pytest.raises(PlanError, match="a wait for the launch that has its temporaries"):
-        verify_branches(*given, Order(backwards, before[:0]))
 
 
 def test_a_stack_and_a_part_of_it_take_turns() -> None:

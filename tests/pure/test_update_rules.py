@@ -20,7 +20,7 @@ from vertexrt.ir.updates import (
     UpdateRule,
     rule_of,
 )
-from vertexrt.kernels.cuda.rules import struct_of
+from vertexrt.kernels.cuda.step_end import struct_of
 
 every_row = pytest.mark.parametrize("row", OPTIMIZERS, ids=lambda row: row.name)
 

@@ -37,7 +37,7 @@ from tests.torch.beside import (  # noqa: E402
 from tests.watched_device import break_counter, mend, watch  # noqa: E402
 from vertexrt.engine.model import MOST_OF_A_BATCH  # noqa: E402
 from vertexrt.errors import DeviceError, UsageError  # noqa: E402
-from vertexrt.kernels.cuda.upload import UploadRoom  # noqa: E402
+from vertexrt.kernels.cuda.device_memory import UploadRoom  # noqa: E402
 from vertexrt.torch.recurrent import ChainLayout, chains_of  # noqa: E402
 
 PACKAGE = str(Path(vrt.__file__).parent)

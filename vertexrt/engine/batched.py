@@ -323,8 +323,7 @@ class ShareGradients(NamedTuple):
     """Where the gradients and the loss of a share of a step of several processes are packed.
 
     Attributes:
-        words: `Packing` of update.cu, but for the losses, which the run knows; blocks: of its
-            launch.
+        words: `Packing` of update.cu, whose losses the run knows; blocks: of its launch.
     """
 
     words: bytes

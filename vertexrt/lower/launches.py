@@ -295,7 +295,7 @@ class LibraryProduct:
     """A call of cuBLAS, or several where very many rows are summed up.
 
     On a Hopper GPU a kernel of ours makes those that fill it: it is known at the launch, by the
-    number of rows (`kernels/cuda/wide_products.py`).
+    number of rows (`kernels/cuda/driver.py`).
     """
 
     product: MatrixProduct | Outer

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import threading
+from functools import cache
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.engine.layouts import lay_out
 from vertexrt.engine.variant import Passes
+from vertexrt.graph.digest import FACTORS, STARTS, hash_graphs
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.updates import UpdateRule
 from vertexrt.kernels.cuda.costs import FLOAT, seconds_of, ways_of
 from vertexrt.kernels.cuda.device import Device
-from vertexrt.kernels.cuda.device_loops import compile_beside
 from vertexrt.kernels.cuda.executable import CudaExecutable
+from vertexrt.kernels.cuda.launch_text import StepEffects
+from vertexrt.kernels.cuda.pack import pack
 from vertexrt.kernels.cuda.persistent import KernelOptions, PersistentExecutable
+from vertexrt.kernels.cuda.persistent_launch import write_all
 from vertexrt.kernels.cuda.task_launches import APART
 from vertexrt.kernels.cuda.weights import holds_pairs
 from vertexrt.kernels.layout import Binding
 from vertexrt.kernels.ways import Configuration, Work
+from vertexrt.native.compiled import compile_ahead
 from vertexrt.scheduler.batch_shape import BatchShape
+from vertexrt.scheduler.kinds import is_within
 
 
 class CudaBackend:
@@ -87,3 +97,46 @@ class CudaBackend:
         on_chip = passes.hold, passes.gradients
         asked = KernelOptions(wanted, *on_chip, passes.cuts, self.any_function, rules)
         return PersistentExecutable(tasks, binding, self.device, self.dtype, asked)
+
+
+INTS, LONGS, TABLE = np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros((0, 0), np.int64)
+PULLS, FLAGS, BYTES = np.zeros((0, 0), np.int32), np.zeros(0, np.bool_), np.zeros(0, np.uint8)
+EFFECTS = StepEffects(FLAGS, LONGS, LONGS, FLAGS, LONGS)
+FACTS = LONGS, LONGS, LONGS, 0, LONGS, TABLE, TABLE, FLAGS, EFFECTS, TABLE
+CELLS = LONGS, LONGS, LONGS, LONGS, TABLE
+VERTICES = (
+    LONGS, LONGS, TABLE, 0, LONGS, LONGS, LONGS, LONGS, LONGS, LONGS, LONGS, LONGS
+)  # fmt: skip
+PROGRAMS = (
+    TABLE, LONGS, TABLE, FLAGS, TABLE, LONGS, LONGS, FLAGS, LONGS, LONGS, LONGS, 0, 0
+)  # fmt: skip
+
+
+def compile_loops(dtype: npt.DTypeLike) -> None:
+    """Compile them, or load them from the cache.
+
+    Args:
+        dtype: of the network.
+    """
+    reals = np.zeros(0, dtype)
+    compile_ahead(
+        write_all, TABLE, PULLS, INTS, INTS, TABLE, INTS, INTS, FACTS, CELLS, (LONGS, LONGS), 0, 1,
+        False, False, 0, False, BYTES,
+    )  # fmt: skip
+    compile_ahead(
+        lay_out, INTS, INTS, INTS, INTS, PULLS, reals, 0, False, False, False, VERTICES, PROGRAMS,
+        (LONGS, False, INTS, LONGS),
+    )  # fmt: skip
+    compile_ahead(hash_graphs, INTS, INTS, INTS, INTS, INTS, PULLS, PULLS, STARTS, FACTORS)
+    compile_ahead(is_within, PULLS, LONGS, TABLE)
+    batch = INTS, INTS, TABLE, INTS, INTS, reals, PULLS, LONGS
+    run = 0, 0, 0, 0, 0, 0, 1.0, 0, 0, 0
+    lists = (INTS,) * 3, TABLE, (INTS,) * 3
+    facts = FLAGS, LONGS, 0, (0, 0)
+    compile_ahead(pack, BYTES, 0, facts, batch, run, lists)
+
+
+@cache
+def compile_beside(dtype: np.dtype[Any]) -> None:
+    """Compile them in a thread, once a process."""
+    threading.Thread(target=compile_loops, args=(dtype,), name="vertexrt-loops").start()

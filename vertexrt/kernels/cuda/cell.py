@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from vertexrt.ir.layers import Phase
 from vertexrt.ir.program import Stage
-from vertexrt.kernels.cuda.weight_layout import TILE_ROWS, Layout
-from vertexrt.kernels.cuda.weights import ResidentWeight, most_own
+from vertexrt.kernels.cuda.weights import TILE_ROWS, Layout, ResidentWeight, most_own
 
 # In place of a slot: the row (or edge) itself, the parent in a layer above, each child in turn.
 ITSELF, ABOVE_IT, EACH = -1, -2, -3

@@ -10,7 +10,7 @@ import ctypes
 import functools
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,11 +20,11 @@ from typing import NamedTuple
 from vertexrt.cache import entries, notes
 from vertexrt.config import config
 from vertexrt.errors import DeviceError, NoKernelError, message
-from vertexrt.kernels.cuda import instruction
+from vertexrt.kernels.cuda import instruction, structs
 
 KIND = "cuda"  # of entries in the cache
 FOLDER = Path(__file__).parent / "src"  # its *.cuh are what a source may include
-GENERATED = {instruction.HEADER: instruction.header()}  # and these
+GENERATED = {each.HEADER: each.header() for each in (instruction, structs)}  # and these
 SOURCE_NAME = "kernels.cu"  # in the messages of the compiler
 OPTIONS = (
     "--std=c++17",
@@ -100,16 +100,12 @@ def compile_cubin(
     return _compile(source, arch, tuple(sorted(defines.items())), cuda, root)
 
 
-def read_headers() -> dict[str, str]:
-    """Return what a source may include, by name."""
-    return {path.name: path.read_text() for path in sorted(FOLDER.glob("*.cuh"))} | GENERATED
-
-
 @functools.cache
 def _compile(
     source: str, arch: str, defines: tuple[tuple[str, str], ...], cuda: int, root: Path
 ) -> Cubin:
-    nvrtc, headers = load_nvrtc(cuda), read_headers()
+    nvrtc = load_nvrtc(cuda)
+    headers = {path.name: path.read_text() for path in sorted(FOLDER.glob("*.cuh"))} | GENERATED
     options = [f"--gpu-architecture={arch}", *OPTIONS]
     options += [f"--define-macro={name}={text}" for name, text in defines]
     version = "NVRTC {}.{}".format(*nvrtc.version())
@@ -201,7 +197,11 @@ def parse_usage(log: str) -> dict[str, Usage]:
     parts = _ENTRY.split(log)
     usage = {}
     for name, text in zip(parts[1::2], parts[2::2], strict=True):
-        frames = _apart(text) or [_frame(found) for found in _STACK.findall(text)]
+        frames = [[*map(int, found)] for found in _APART.findall(text)]
+        if frames:
+            frames = [max(frames, key=lambda frame: frame[1])]
+        else:
+            frames = [[*map(int, found)] for found in _STACK.findall(text)]
         registers = [int(number) for number in _REGISTERS.findall(text)]
         shared = [int(number) for number in _SHARED.findall(text)]
         assert frames, log
@@ -209,16 +209,6 @@ def parse_usage(log: str) -> dict[str, Usage]:
         stack, stores, loads = (sum(column) for column in zip(*frames, strict=True))
         usage[name] = Usage(max(registers), stack, stores, loads, max(shared, default=0))
     return usage
-
-
-def _frame(found: Sequence[str]) -> list[int]:
-    return [int(number) for number in found]
-
-
-def _apart(text: str) -> list[list[int]]:
-    """Return the stack, stores and loads of the side of the path that spills most, if any."""
-    sides = [_frame(found) for found in _APART.findall(text)]
-    return [max(sides, key=lambda frame: frame[1])] if sides else []
 
 
 def first_errors(log: str) -> str:
@@ -298,11 +288,14 @@ def load_nvrtc(cuda: int = ANY) -> Nvrtc:
     """
     others = []
     for name in _candidates():
-        if cuda not in (ANY, _major(name)):
+        major = re.search(r"\.so\.(\d+)", name)
+        if cuda not in (ANY, int(major[1]) if major else 0):
             others.append(name)
             continue
         try:
-            _load_builtins(name)
+            if "/" in name:  # NVRTC 13.0 of the wheels does not look for these beside it
+                for path in Path(name).parent.glob("libnvrtc-builtins.so.*"):
+                    ctypes.CDLL(str(path))
             return Nvrtc(ctypes.CDLL(name))
         except OSError:
             continue
@@ -323,13 +316,6 @@ def load_nvrtc(cuda: int = ANY) -> Nvrtc:
     )
 
 
-def _load_builtins(name: str) -> None:
-    """Load what NVRTC loads itself by name alone: 13.0 of the wheels does not look beside it."""
-    if "/" in name:
-        for path in Path(name).parent.glob("libnvrtc-builtins.so.*"):
-            ctypes.CDLL(str(path))
-
-
 def _candidates() -> Iterator[str]:
     for package, inside in (
         ("nvidia", "cu13/lib"),
@@ -342,9 +328,3 @@ def _candidates() -> Iterator[str]:
                 yield str(path)
     for version in VERSIONS:
         yield f"libnvrtc.so.{version}"
-
-
-def _major(name: str) -> int:
-    """Return the major version in the name of a library; 0 where there is none."""
-    found = re.search(r"\.so\.(\d+)", name)
-    return int(found[1]) if found else 0

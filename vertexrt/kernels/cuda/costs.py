@@ -11,8 +11,7 @@ from __future__ import annotations
 import math
 
 from vertexrt.kernels.cuda.persistent import GROUPS, MOST_REGISTERS
-from vertexrt.kernels.cuda.weight_layout import THREADS, TILE_ROWS
-from vertexrt.kernels.cuda.weights import MOST_OF_A_CLUSTER
+from vertexrt.kernels.cuda.weights import MOST_OF_A_CLUSTER, THREADS, TILE_ROWS
 from vertexrt.kernels.ways import FEWEST, Configuration, Work
 from vertexrt.scheduler.batch_shape import BatchShape
 

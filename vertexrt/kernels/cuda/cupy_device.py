@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import importlib
+import importlib.util
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial, wraps
@@ -13,23 +15,22 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from vertexrt.config import usable_threads
 from vertexrt.errors import DeviceError
-from vertexrt.kernels.cuda.calls import order_streams
-from vertexrt.kernels.cuda.cooperative import (
-    LARGE_CLUSTERS,
-    LARGEST_CLUSTER,
-    MOST_SHARED,
-    CooperativeLaunch,
-    LaunchConfig,
-    driver,
-    launch_config,
+from vertexrt.kernels.cuda.compile import (
+    ALL_FIT,
+    ONE_BLOCK,
+    Cubin,
+    Spilled,
+    compile_in_registers,
+    load_nvrtc,
+    spilled_of,
 )
-from vertexrt.kernels.cuda.cupy_import import import_cupy
-from vertexrt.kernels.cuda.cupy_modules import CupyModules
 from vertexrt.kernels.cuda.device import (
     CUBLAS_CODES,
     CUBLAS_NO_MEMORY,
     CUDA_NO_MEMORY,
+    Ahead,
     Allocation,
     Array,
     Calls,
@@ -38,7 +39,9 @@ from vertexrt.kernels.cuda.device import (
     in_a_child,
     launch_error,
     no_memory,
+    none_ahead,
 )
+from vertexrt.kernels.cuda.driver import launch_configured, order_streams
 from vertexrt.kernels.cuda.nccl import FIRST, NcclLink, new_number, own_gpu
 
 CUBLAS_HOST_POINTERS = 0
@@ -109,9 +112,10 @@ class CupyDevice:
         self.compute_capability = (major, minor)
         self.arch = "sm_90a" if (major, minor) == (9, 0) else f"sm_{major}{minor}"
         self.warp_groups = (major, minor) == (9, 0)
-        modules = CupyModules(self.cupy, self.arch)
-        self.load, self.spills = modules.load, modules.spills
-        self.argument_bytes = modules.argument_bytes
+        self._cuda = int(runtime.runtimeGetVersion()) // 1000
+        self._modules: list[Any] = []  # each compiled and loaded once
+        self._known: dict[str, int] = {}
+        self._ahead: dict[str, Future[Cubin]] = {}
         self.stream = self.cupy.cuda.Stream(non_blocking=True)
         self._copies = self.cupy.cuda.Stream(non_blocking=True)  # of `upload_ahead`
         self._now = self.stream.ptr  # the stream that is in use
@@ -121,7 +125,8 @@ class CupyDevice:
         self.shared_bytes = int(properties["sharedMemPerBlockOptin"])
         self._between = self.cupy.cuda.Event(disable_timing=True)  # streams wait for it at once
         self._ready: set[int] = set()  # functions whose shared memory is set
-        self._launches: dict[tuple[int, ...], CooperativeLaunch] = {}
+        # What the driver is given to launch a function: to make it takes longer than the call.
+        self._launches: dict[tuple[int, ...], tuple[int, int, int]] = {}
         self._owners: list[Any] = []  # of what is known by its address
         self._workspaces: dict[int, Allocation] = {}  # of handles of cuBLAS
         self._captures = True  # until that failed
@@ -137,19 +142,15 @@ class CupyDevice:
         cublas.setStream(handle, stream.ptr)
         compute = FAST_TF32 if precision == "tf32" else 0
         blas = _blas()
-
-        def address(function: Any) -> int:
-            return ctypes.cast(function, ctypes.c_void_p).value or 0
-
         return Calls(
-            address(driver().cuLaunchKernel),
-            address(blas.cublasGemmEx if compute else blas.cublasSgemm_v2),
-            address(blas.cublasDgemm_v2),
+            _address(driver().cuLaunchKernel),
+            _address(blas.cublasGemmEx if compute else blas.cublasSgemm_v2),
+            _address(blas.cublasDgemm_v2),
             handle,
             stream.ptr,
             compute,
-            address(driver().cuEventRecord),
-            address(driver().cuStreamWaitEvent),
+            _address(driver().cuEventRecord),
+            _address(driver().cuStreamWaitEvent),
         )
 
     def _let_multiply(self, handle: int, stream: int) -> None:
@@ -162,7 +163,7 @@ class CupyDevice:
             pointer, size = ctypes.c_void_p, ctypes.c_size_t(workspace.size)
             given = pointer(handle), pointer(workspace.address), size
             code = _blas().cublasSetWorkspace_v2(*given)
-            self.check(code and code + CUBLAS_CODES, -1, -1)
+            self.check(code and code + CUBLAS_CODES)
 
     @named
     def lanes(self, streams: int) -> Sequence[Calls]:
@@ -180,23 +181,82 @@ class CupyDevice:
         self._owners += made
         return np.array([event.ptr for event in made], np.int64)
 
-    def launch_all(
-        self, function: int, blocks: int, shared: int, arguments: LaunchStruct, cluster: int
-    ) -> int:
+    # Modules.
+
+    def argument_bytes(self) -> int:
+        """Return how many bytes a kernel can be given."""
+        major, minor = load_nvrtc(self._cuda).version()
+        known = min(1000 * major + 10 * minor, int(self._runtime.driverGetVersion()))
+        return MANY_ARGUMENTS if known >= MANY_FROM else FEW_ARGUMENTS
+
+    def load(self, sources: Sequence[str], real: np.dtype[Any]) -> dict[str, int]:
+        """Compile modules side by side, each once."""
+        prefix, start = real.name, f"{real.name} "
+        new = [s for s in dict.fromkeys(sources) if prefix + s not in self._known]
+        for source, cubin in zip(new, self._compiled(new, real), strict=True):
+            module = self._loaded(cubin)
+            self._modules.append(module)
+            self._known[prefix + source] = 1
+            for name in cubin.usage:
+                self._known[start + name] = module.get_function(name).ptr
+        known = self._known.items()
+        return {key.removeprefix(start): at for key, at in known if key.startswith(start)}
+
+    def spills(self, source: str, real: np.dtype[Any], ahead: Ahead = none_ahead) -> Spilled:
+        """Compile the module of a persistent kernel, and others beside it."""
+        (cubin,) = self._compiled([source], real, ahead)
+        return spilled_of(cubin) if real == np.float32 else ALL_FIT
+
+    def _compiled(
+        self, sources: Sequence[str], real: np.dtype[Any], ahead: Ahead = none_ahead
+    ) -> list[Cubin]:
+        """Compile modules side by side; see `spills`."""
+        # Doubles are for checks: a GPU takes many times as long for them as it is, spilled or not.
+        slow = real != np.float32
+        defines = {"VRT_REAL": "double"} if slow else {}
+
+        def one(source: str) -> Cubin:
+            may_spill = slow or ONE_BLOCK in source
+            return compile_in_registers(source, self.arch, defines, self._cuda, may_spill)
+
+        pool = ThreadPoolExecutor(8)
+        begun, self._ahead = self._ahead, {}
+        asked = [begun.get(real.name + s) or pool.submit(one, s) for s in sources]
+        if usable_threads() > 1 and wait(asked, timeout=IN_CACHE).not_done:
+            self._ahead = {real.name + s: pool.submit(one, s) for s in ahead()}
+        pool.shutdown(wait=False)
+        return [each.result() for each in asked]
+
+    def _loaded(self, cubin: Cubin) -> Any:
+        module = self.cupy.cuda.function.Module()
+        try:
+            module.load(cubin.content)
+        except self.cupy.cuda.driver.CUDADriverError as error:
+            if getattr(error, "status", 0) == CUDA_NO_MEMORY:
+                raise no_memory("a kernel's code") from None
+            raise DeviceError.at(
+                "cuda",
+                f"the driver does not take code for {self.arch}: {error}",
+                f"a driver for CUDA {self._cuda} or newer",
+                f"update the driver, or report this as a bug with {cubin.path}",
+            ) from None
+        return module
+
+    # Launches.
+
+    def launch_all(self, function: int, blocks: int, arguments: LaunchStruct, cluster: int) -> int:
         """Launch cooperatively: the driver refuses what could not run at once."""
-        given = function, blocks, shared, cluster, self._now
+        given = function, blocks, cluster, self._now
         launch = self._launches.get(given)
         if launch is None:
-            code = self._prepare(function, shared)
+            code = self._prepare(function, self.shared_bytes)
             if code:
                 return code
-            launch = self._launches[given] = CooperativeLaunch(
-                function, self._config(blocks, shared, cluster)
-            )
-        return launch(arguments)
-
-    def _config(self, blocks: int, shared: int, cluster: int) -> LaunchConfig:
-        return launch_config(blocks, shared, cluster, self._now)
+            config = launch_config(blocks, self.shared_bytes, cluster, self._now)
+            self._owners.append(config)
+            address = _address(driver().cuLaunchKernelEx)
+            launch = self._launches[given] = address, ctypes.addressof(config), function
+        return launch_configured(*launch, arguments.extra)
 
     def _prepare(self, function: int, shared: int) -> int:
         """Let a function have so much shared memory."""
@@ -214,20 +274,21 @@ class CupyDevice:
 
     def allow_shared(self, function: int, size: int) -> None:
         """Set an attribute of the function."""
-        self.check(self._prepare(function, size), -1, -1)
+        self.check(self._prepare(function, size))
 
     @property
     def has_clusters(self) -> bool:
         """Whether it is a Hopper GPU or a later one."""
         return self.compute_capability >= (9, 0)
 
-    def clusters(self, function: int, size: int, shared: int) -> int:
+    def clusters(self, function: int, size: int) -> int:
         """Ask the driver."""
         if not self.has_clusters or not 1 < size <= LARGEST_CLUSTER:
             return 0
-        if self._prepare(function, shared):
+        if self._prepare(function, self.shared_bytes):
             return 0
-        config = self._config(self.processors // size * size, shared, size)
+        blocks = self.processors // size * size
+        config = launch_config(blocks, self.shared_bytes, size, self._now)
         config.attributes = ctypes.pointer(config.attributes[1])
         config.count = 1
         found = ctypes.c_int()
@@ -396,17 +457,22 @@ class CupyDevice:
         if before == after:
             return
         calls, event = self.calls, self._between.ptr
-        self.check(order_streams(calls.record, calls.wait, event, before, after), -1, -1)
+        self.check(order_streams(calls.record, calls.wait, event, before, after))
 
     def caller(self) -> int:
         """Return the address of CuPy's current stream, which lives as long as it is in use."""
         self._caller = self.cupy.cuda.get_current_stream()
         return int(self._caller.ptr)
 
-    def check(self, code: int, launch: int, step: int) -> None:
+    def check(self, code: int, launch: int = -1, step: int = -1) -> None:
         """Name an error of the driver or of cuBLAS."""
         if code:
             raise launch_error(code, launch, step)
+
+
+def _address(function: Any) -> int:
+    """Return the address of a function of a library."""
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def _errors_of(cupy: Any) -> tuple[type[Exception], ...]:
@@ -438,3 +504,92 @@ def _loaded_library(name: str) -> str:
     raise DeviceError.at(
         "cuda", f"{name} is not loaded", "cuBLAS in addition to CuPy", "reinstall CuPy"
     )
+
+
+IN_CACHE = 0.5  # seconds in which kernels that were compiled before are there
+# Bytes of a kernel's arguments: before and from CUDA 12.1 on, of the compiler and of the driver.
+FEW_ARGUMENTS, MANY_ARGUMENTS, MANY_FROM = 4096, 32764, 12010
+
+
+def import_cupy() -> Any:
+    """Import CuPy and look for a device.
+
+    Raises: DeviceError, when one of them is missing; the text says which.
+    """
+    try:
+        import cupy
+    except ImportError as error:
+        missing = isinstance(error, ModuleNotFoundError) and error.name == "cupy"
+        raise DeviceError.at(
+            "cuda",
+            "CuPy is not installed" if missing else f"CuPy does not load: {first_line(error)}",
+            "CuPy for the CUDA version of the driver",
+            "pip install -e '.[cuda13]' in the checkout (or [cuda12]), or use device='cpu'",
+        ) from None
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise DeviceError.at(
+            "cuda",
+            f"no usable GPU: {first_line(error)}",
+            "a CUDA device, and a driver as new as CuPy's CUDA",
+            "update the driver, install the other of the extras cuda12 and cuda13, "
+            "or use device='cpu'",
+        ) from None
+    if count == 0:
+        raise DeviceError.at("cuda", "no GPU", "a CUDA device", "use device='cpu', or 'auto'")
+    return cupy
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's text that says something."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    return next((line for line in lines if line.strip("=")), type(error).__name__)
+
+
+# CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, ..._NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+MOST_SHARED, LARGE_CLUSTERS = 8, 14
+LARGEST_CLUSTER = 16  # blocks of a cluster
+COOPERATIVE, CLUSTER = 2, 4  # CUlaunchAttributeID
+
+
+@cache
+def driver() -> ctypes.CDLL:
+    """Return the CUDA driver, which CuPy has loaded."""
+    return ctypes.CDLL("libcuda.so.1")
+
+
+class LaunchAttribute(ctypes.Structure):
+    """CUlaunchAttribute: a number, and up to 64 bytes of value."""
+
+    _fields_ = (
+        ("id", ctypes.c_int),
+        ("pad", ctypes.c_int),
+        ("value", ctypes.c_int * 16),
+    )
+
+
+class LaunchConfig(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint) for name in ("gx", "gy", "gz", "bx", "by", "bz", "shared")),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(LaunchAttribute)),
+        ("count", ctypes.c_uint),
+    )
+
+
+def launch_config(blocks: int, shared: int, cluster: int, stream: int) -> LaunchConfig:
+    """Return how to launch blocks of 256 threads together.
+
+    Args:
+        shared: bytes of each block; cluster: blocks of one, 1 for none.
+    """
+    config = LaunchConfig(blocks, 1, 1, 256, 1, 1, shared, stream)
+    attributes = (LaunchAttribute * 2)(
+        LaunchAttribute(COOPERATIVE, 0, (1,)), LaunchAttribute(CLUSTER, 0, (cluster, 1, 1))
+    )
+    config.attributes = ctypes.cast(attributes, ctypes.POINTER(LaunchAttribute))
+    config.count = 2 if cluster > 1 else 1
+    return config

@@ -1,9 +1,9 @@
-"""Cut a persistent launch at wide products, which kernels of their own make faster.
+"""Steps of a script that the host launches: a persistent launch is cut at wide products.
 
-The kernel runs its script up to a stage that has some. The steps of this stage follow it on its
-stream, as the batched engine launches them: several blocks on a multiprocessor wait for memory side
-by side, a processor waits alone. Another launch of the kernel goes on after them. These steps stay
-in the script, in their order; `apart` lists them.
+Kernels of their own make these faster. The kernel runs its script up to a stage that has some. The
+steps of this stage follow it on its stream, as the batched engine launches them: several blocks on
+a multiprocessor wait for memory side by side, a processor waits alone. Another launch of the kernel
+goes on after them. These steps stay in the script, in their order.
 """
 
 from __future__ import annotations
@@ -15,43 +15,30 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.kernels.cuda.calls import ITEMSIZE
 from vertexrt.kernels.cuda.device import Device
 from vertexrt.kernels.cuda.driver import (
     IS_GEMM,
+    ITEMSIZE,
+    RECORD,
+    STREAM,
+    WAIT,
     encode,
     extent,
     launch_step,
+    order_streams,
     room_for_arguments,
-    sizes_of,
 )
 from vertexrt.kernels.cuda.executable import kernel_name, kernel_sources
-from vertexrt.kernels.cuda.pack import TEMPORARY
-from vertexrt.kernels.cuda.steps import Kernel, Launches, Step
-from vertexrt.kernels.cuda.wide_products import splits_of
+from vertexrt.kernels.cuda.instruction import COUNTER, LAUNCH, STEP
+from vertexrt.kernels.cuda.launch_text import Kernel, Launches
+from vertexrt.kernels.cuda.pack import ARRIVED_AT, TEMPORARY
 from vertexrt.native.compiled import compiled
+from vertexrt.script import isa
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
-# Columns of `apart`: the instruction, the launch of the table, the step among those of all
-# programs, and where the temporaries of the launch begin.
-APART_AT, APART_LAUNCH, APART_STEP, APART_TEMPORARY = range(4)
-APART_COLUMNS = 4
-# Multiplications of a product, for each processor, from which on a cut is worth it.
-WORTH = 1_500_000
 MOST_SCRATCH = (46 << 10) // 4  # elements of static shared memory, which ends at 48 KiB
-
-
-def is_worth_a_cut(product: Array, rows: int, processors: int) -> bool:
-    """Tell whether a product is faster in a kernel of its own.
-
-    Args:
-        product: of `encode_products`; rows: of it, 0 where a launch has it in another form.
-        processors: of the device.
-    """
-    m, n, k = sizes_of(product, rows)
-    return bool(m * n * k >= WORTH * processors) and splits_of(m, n, k, processors) > 0
 
 
 class ApartSteps(NamedTuple):
@@ -65,20 +52,9 @@ class ApartSteps(NamedTuple):
     step_words: Int64
 
 
-def stand_alone(steps: Sequence[Step]) -> npt.NDArray[np.bool_]:
+def stand_alone(steps: Sequence[Kernel]) -> npt.NDArray[np.bool_]:
     """Tell which steps may be kernels of their own, or products: bool [steps]."""
-    found = [s.product is not None or s.scratch <= MOST_SCRATCH for s in _all(steps)]
-    return np.array(found, np.bool_)
-
-
-def _all(steps: Sequence[Step]) -> list[Kernel]:
-    """Return the steps of a persistent kernel, which are all kernels."""
-    return [step for step in steps if isinstance(step, Kernel)]
-
-
-def _kernels_of(steps: Sequence[Step]) -> tuple[Kernel, ...]:
-    """List the steps that are kernels of their own: no products."""
-    return tuple(s for s in _all(steps) if s.product is None and s.scratch <= MOST_SCRATCH)
+    return np.array([s.product is not None or s.scratch <= MOST_SCRATCH for s in steps], np.bool_)
 
 
 def load_apart(
@@ -93,44 +69,68 @@ def load_apart(
     Args:
         products: of `encode_products`; numbers: of the words, by name.
     """
-    alone = [replace(x, steps=_kernels_of(x.steps)) for x in launches]
+    alone = []
+    for x in launches:
+        own = [s for s in x.steps if isinstance(s, Kernel) and not s.product]
+        alone.append(replace(x, steps=tuple(s for s in own if s.scratch <= MOST_SCRATCH)))
     kernels = device.load([*kernel_sources(alone).values()], np.dtype(dtype))
-    functions = [[kernels.get(kernel_name(s.body), 0) for s in _all(x.steps)] for x in launches]
-    _, steps, step_words = encode(launches, functions, numbers)
+    _, steps, step_words = encode(
+        launches, lambda step: kernels.get(kernel_name(step.body), 0), numbers
+    )
     is_product = products[:, IS_GEMM] != 0
     steps[is_product] = products[is_product]
     return ApartSteps(steps, step_words)
 
 
 @compiled
-def launch_apart(
-    apart: Array,
+def launch_rounds(
+    script: Array,
     table: Array,
     program: tuple[Array, ...],
     words: Array,
     lookups: tuple[Array, ...],
     calls: Array,
+    events: Array,
 ) -> tuple[int, int, int]:
-    """Launch steps that are apart.
+    """Launch steps of a script. Streams share those of a round; the first one waits for the others.
 
     Args:
-        apart: int64 [*, APART_COLUMNS] some of them; table: of launches.
-        program: the fields of `ApartSteps`.
-        words, lookups, calls: of `driver.launch`.
-    Returns: the error of the driver (or of cuBLAS, plus CUBLAS_CODES), 0 for none; launch and step.
+        script: int32 [*, COLUMNS] some of its instructions; table: of launches.
+        program: steps [steps, STEP_COLUMNS] and step_words, of `driver.encode`.
+        words, lookups: of `driver.launch`; calls: [streams, CALLS] too, of each stream.
+        events: int64 [streams] of the driver; the first is not used.
+    Returns: the error of the driver (or of cuBLAS, plus CUBLAS_CODES), 0 for none; the last launch
+        and step.
     """
-    steps, step_words = program
-    lookup_ptr, lookup_at = lookups
-    arguments, first = room_for_arguments(steps), words[TEMPORARY]
-    for each in apart:
-        t, s = each[APART_LAUNCH], each[APART_STEP]
-        grid = extent(steps[s], table[t], lookup_at, lookup_ptr[t])
-        words[TEMPORARY] = first + calls[ITEMSIZE] * each[APART_TEMPORARY]
-        code = launch_step(steps[s], table[t], grid, step_words, words, calls, arguments)
-        words[TEMPORARY] = first
-        if code != 0:
-            return code, t, s
-    return 0, 0, 0
+    (steps, step_words), (lookup_ptr, lookup_at), main = program, lookups, calls[0]
+    arguments, temporary, counters = room_for_arguments(steps), words[TEMPORARY], words[ARRIVED_AT]
+    begin, code, t, s = 0, 0, 0, 0
+    while begin < len(script) and code == 0:
+        end = begin + 1
+        while end < len(script) and script[end, isa.WAIT] == isa.NONE:
+            end += 1
+        streams = min(len(calls), end - begin)
+        for k in range(1, streams):
+            if code == 0:
+                code = order_streams(
+                    main[RECORD], main[WAIT], events[k], main[STREAM], calls[k, STREAM]
+                )
+        for at in range(begin, end):
+            if code == 0:
+                row, own = script[at], calls[(at - begin) % streams]
+                t, s = row[LAUNCH], row[STEP]
+                grid = extent(steps[s], table[t], lookup_at, lookup_ptr[t])
+                words[TEMPORARY] = temporary + main[ITEMSIZE] * row[isa.TEMPORARY]
+                words[ARRIVED_AT] = counters + 4 * row[COUNTER]
+                code = launch_step(steps[s], table[t], grid, step_words, words, own, arguments)
+        for k in range(1, streams):
+            joined = order_streams(
+                main[RECORD], main[WAIT], events[k], calls[k, STREAM], main[STREAM]
+            )
+            code = code if code != 0 else joined
+        words[TEMPORARY], words[ARRIVED_AT] = temporary, counters
+        begin = end
+    return code, t, s
 
 
 class Piece(NamedTuple):
@@ -138,7 +138,7 @@ class Piece(NamedTuple):
 
     Attributes:
         begin, end: instructions; the kernel is not launched where there are none.
-        apart: the steps after them: rows of `apart`.
+        apart: the steps after them, by their instructions.
     """
 
     begin: int
@@ -146,7 +146,7 @@ class Piece(NamedTuple):
     apart: Int64
 
     def launch(self, kernel: Callable[[int, int], None], steps: Callable[[Int64], None]) -> None:
-        """Launch it, given what launches instructions of the kernel, and rows of `apart`."""
+        """Launch it, given what launches instructions of the kernel, and steps after them."""
         if self.begin < self.end:
             kernel(self.begin, self.end)
         if len(self.apart):
@@ -155,10 +155,9 @@ class Piece(NamedTuple):
 
 def pieces_of(common: int, apart: Int64) -> list[Piece]:
     """Cut a script of all processors, of so many instructions, at steps that are apart."""
-    found, begin, first = [], 0, 0
-    places = apart[:, APART_AT].tolist()
-    for k, at in enumerate(places, 1):
-        if k == len(places) or places[k] != at + 1:
-            found.append(Piece(begin, places[first], apart[first:k]))
-            begin, first = at + 1, k
+    found, begin = [], 0
+    for own in np.split(apart, 1 + np.flatnonzero(np.diff(apart) != 1)):
+        if len(own):
+            found.append(Piece(begin, int(own[0]), own))
+            begin = int(own[-1]) + 1
     return [*found, Piece(begin, common, apart[:0])]

@@ -42,13 +42,13 @@ def none_ahead() -> Sequence[str]:
     return ()
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Allocation:
-    """Memory of a device; freed with its `owner`."""
+    """Memory of a device, by default none; freed with its `owner`."""
 
-    address: int
-    size: int
-    owner: Any
+    address: int = 0
+    size: int = 0
+    owner: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +131,12 @@ class Device(Protocol):
     def events(self, count: int) -> Array:
         """Return new events of the driver: int64 [count]."""
 
-    def launch_all(
-        self, function: int, blocks: int, shared: int, arguments: LaunchStruct, cluster: int
-    ) -> int:
+    def launch_all(self, function: int, blocks: int, arguments: LaunchStruct, cluster: int) -> int:
         """Launch blocks of 256 threads that all run at once; return an error of the driver.
 
+        Each has all the dynamic shared memory that it can have.
+
         Args:
-            shared: bytes of dynamic shared memory of a block.
             arguments: the struct that the kernel takes.
             cluster: blocks of a cluster; 1 for none.
         """
@@ -146,7 +145,7 @@ class Device(Protocol):
     def has_clusters(self) -> bool:
         """Whether blocks may be thread-block clusters."""
 
-    def clusters(self, function: int, size: int, shared: int) -> int:
+    def clusters(self, function: int, size: int) -> int:
         """Return how many clusters of so many blocks run at once; 0 where there are none."""
 
     def argument_bytes(self) -> int:
@@ -268,7 +267,7 @@ class Device(Protocol):
             stream: as of `follow_caller`.
         """
 
-    def check(self, code: int, launch: int, step: int) -> None:
+    def check(self, code: int, launch: int = -1, step: int = -1) -> None:
         """Raise DeviceError for what the driver returned, if it is an error."""
 
 

@@ -9,13 +9,14 @@ launched again.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -39,12 +40,11 @@ from vertexrt.engine.shared_step import step_in_group
 from vertexrt.engine.update import Outcome, Update
 from vertexrt.engine.variant import ending_with
 from vertexrt.errors import DeviceError
-from vertexrt.kernels.cuda.branches import Branches
-from vertexrt.kernels.cuda.copies import Copies
-from vertexrt.kernels.cuda.device import Allocation, Device, InAChild, no_memory
-from vertexrt.kernels.cuda.device_explanation import DeviceExplanation
+from vertexrt.kernels.cuda.device import Allocation, Array, Device, InAChild, no_memory
 from vertexrt.kernels.cuda.device_group import DeviceGroup, DeviceGroups
-from vertexrt.kernels.cuda.device_results import leave
+from vertexrt.kernels.cuda.device_memory import ReadyRun, UploadSlot
+from vertexrt.kernels.cuda.explain import DeviceExplanation
+from vertexrt.kernels.cuda.finish_step import update_apart
 from vertexrt.kernels.cuda.flights import Commit, Flight, Flights, Landing
 from vertexrt.kernels.cuda.group_steps import GroupSteps
 from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch
@@ -57,18 +57,10 @@ from vertexrt.kernels.cuda.ready_runs import (
     ready_scripts,
     ready_table,
 )
-from vertexrt.kernels.cuda.session import DeviceArena, Session
-from vertexrt.kernels.cuda.step_end import (
-    NORM,
-    REFUSED,
-    StepEnd,
-    ending_of,
-)
-from vertexrt.kernels.cuda.update_apart import update_apart
-from vertexrt.kernels.cuda.upload import ReadyRun, UploadSlot
+from vertexrt.kernels.cuda.session import Copies, DeviceArena, Session
+from vertexrt.kernels.cuda.step_end import NORM, REFUSED, StepEnd, ending_of
+from vertexrt.kernels.cuda.streams import Streams
 from vertexrt.locks import share
-
-Array = np.ndarray[Any, Any]
 
 DONE = Outcome(True)
 LEAST_GIVEN = 1 << 17  # bytes: a copy of less takes no longer than memory of its own
@@ -85,8 +77,8 @@ class CudaExecutor:
         store = model.store
         poisons = config().check
         self.session = Session(device, store, model.param_at, poisons)
-        streams = model.passes.streams
-        self.branches = Branches(self.session, streams) if streams > 1 else None
+        count = model.passes.streams
+        self.streams = Streams(self.session, count) if count > 1 else None
         self.persistent_launch = PersistentLaunch(self.session)
         self._given = GivenResults(device)
         self.copies = Copies(self.session, store)
@@ -104,7 +96,7 @@ class CudaExecutor:
 
     def explanation(self) -> DeviceExplanation:
         """Return what `explain` asks of a GPU."""
-        return DeviceExplanation(self.persistent_launch, self.branches)
+        return DeviceExplanation(self.persistent_launch, self.streams)
 
     def after_fork(self) -> None:
         """Refuse every use."""
@@ -231,7 +223,7 @@ class CudaExecutor:
         places = PushPlaces.of(run, [PushRows(name, call.vertices) for name in call.outputs])
         before = session.arena
         try:
-            session.arena = Allocation(0, 0, None)
+            session.arena = Allocation()
             session.take_arena(run)
             ready = self.ready(run, run.forward()._replace(to=Destination(rows=places.rows)))
             arena = session.arena
@@ -271,7 +263,8 @@ class CudaExecutor:
     def use_arenas(self, arenas: Arenas | None = None) -> None:
         """Let runs have another arena."""
         self.land_all()
-        self.session.use_arena(arenas[0] if arenas else Allocation(0, 0, None))
+        self.session.memory.synchronize()  # nothing computes in the other any more
+        self.session.arena = arenas[0] if arenas else Allocation()
 
     def begin_gradients(self, runs: Sequence[Run]) -> None:
         """Note the rows that a step touches; the gradients are zero by then."""
@@ -372,7 +365,7 @@ class CudaExecutor:
             made, _ = ready_scripts(self.persistent_launch, run, part, ending)
         else:
             replays = self.model.passes.replay and run.kept is None
-            made = ready_table(session, run, part, ending, self.branches, replays)
+            made = ready_table(session, run, part, ending, self.streams, replays)
         if keeps:
             keep_upload(session, run, part, made)
         return made
@@ -487,3 +480,67 @@ class GivenResults:
 
     def _let_go(self, size: int) -> None:
         self._held -= size
+
+
+Int64 = npt.NDArray[np.int64]
+
+
+class LeftPushes(NamedTuple):
+    """Where the pushes of a run go.
+
+    Attributes:
+        to: of `Part`; arrays: of the device, by name, that get them.
+        shapes: by name, of those that are brought to the host; size: bytes of all.
+    """
+
+    to: Destination
+    arrays: Mapping[str, Any]
+    shapes: Mapping[str, tuple[int, ...]]
+    size: int
+
+    def read(self, results: Array, dtype: npt.DTypeLike, given: bool = False) -> Mapping[str, Any]:
+        """Return them, given the bytes of those of the host: a copy, unless these are given."""
+        if not self.shapes:
+            return self.arrays
+        whole = (results if given else results[: self.size].copy()).view(dtype)
+        found, first = {}, 0
+        for name, shape in self.shapes.items():
+            end = first + math.prod(shape)
+            found[name], first = whole[first:end].reshape(shape), end
+        return found
+
+
+NONE_LEFT = LeftPushes(Destination(), {}, {}, 0)
+
+
+def leave(
+    session: Session, run: Run, names: Sequence[str], vertices: Int64 | None, stays: bool
+) -> LeftPushes:
+    """Say where pushes of some vertices go, of all by default.
+
+    Args:
+        stays: to new arrays of the device.
+    """
+    if not names:
+        return NONE_LEFT
+    wanted, real = [PushRows(name, vertices) for name in names], session.dtype.itemsize
+    if stays:
+        shapes, rows, places = PushPlaces.of(run, wanted)
+        made = [session.device.empty(shape, session.dtype) for shape in shapes]
+        to = Destination(0, 0, None, places, [at for _, at in made], rows)
+        return LeftPushes(to, {n: array for n, (array, _) in zip(names, made, strict=True)}, {}, 0)
+
+    def find() -> LeftPushes:
+        shapes, rows, places = PushPlaces.of(run, wanted)
+        starts, size = [], 0
+        for shape in shapes:
+            starts.append(size)
+            size += math.prod(shape) * real
+        taken = session.taken = session.memory.grown(session.taken, size)
+        to = Destination(0, 0, None, places, [taken.address + at for at in starts], rows)
+        return LeftPushes(to, {}, dict(zip(names, shapes, strict=True)), size)
+
+    session.take_arena(run)  # whose error says more
+    found = run.once(("left", *names), (vertices, session.taken), find)
+    session.memory.scratch(session.taken, found.size)
+    return found

@@ -103,13 +103,13 @@ class ElementText:
 
     def _drawn(self, draw: RandomDraw, index: Index) -> str:
         """Return the factor of dropout, or a number between 0 and 1."""
-        word = self.t.word("random_seed", "const long long*")
+        word = self.t.word("random_seed")
         seed = self.t.row_value("seed_", "unsigned", f"(unsigned)*{word}")
         element = f"{index} + c" if index.moves else str(index)
         # The vertex, or what a pull says, by its number in the whole batch: this may be a share.
         own = draw.by < 0
         vertex = self.user_vertex() if own else self._integer(Leaf("integer", number=draw.by))
-        numbers = self.t.word("user_edge" if draw.edges else "user_number", "const int*")
+        numbers = self.t.word("user_edge" if draw.edges else "user_number")
         counter = f"{numbers}[{vertex}]"
         if draw.edges:
             counter = f"({counter} + e - {self.t.first_of_every()})"
@@ -157,24 +157,24 @@ class ElementText:
 
     def _integer(self, e: Leaf) -> str:
         """Return the variable that holds an integer pull of this row (-1: absent)."""
-        pull = self.t.word(f"int_{e.number}", "const int*")
+        pull = self.t.word(f"int_{e.number}")
         if e.edges:
             return self.t.edge_value(f"i{e.number}", "int", f"{pull}[{self.user_edge()}]")
         return self.t.row_value(f"i{e.number}", "int", f"{pull}[{self.user_vertex()}]")
 
     def user_edge(self) -> str:
         """Return the variable that holds the place of what the edge pulls."""
-        order = self.t.word(EDGE_ORDER, "const int*")
+        order = self.t.word(EDGE_ORDER)
         return self.t.edge_value("ue", "int", f"{order}[e]")
 
     def user_vertex(self) -> str:
         """Return the variable that holds the user's number of the vertex."""
-        order = self.t.word("order", "const int*")
+        order = self.t.word("order")
         return self.t.row_value("u", "int", f"{order}[row]")
 
     def child(self, slot: int, relation: int = 0) -> str:
         """Return the row of the child in a slot (-1: of the edge), -1 where there is none."""
-        pointer = self.t.word("child_row", "const int*")
+        pointer = self.t.word("child_row")
         if slot < 0 and self.t.relations > 1:
             first, end = self.t.edges_of(relation)
             there = f"e >= {first} && e < {end} ? {pointer}[e] : -1"
@@ -191,8 +191,8 @@ class ElementText:
 
     def state(self, e: Leaf) -> str:
         """Return the pointer to the state of a child, or to zeros."""
-        tensor = self.t.word(f"tensor_{e.number}", "real*")
-        zero = self.t.word("zero", "const real*")
+        tensor = self.t.word(f"tensor_{e.number}")
+        zero = self.t.word("zero")
         child = self.child(e.slot, e.relation)
         at = f"{child} >= 0 ? (const real*){tensor} + (long long){child} * {e.size} : {zero}"
         define = self.t.row_value if e.slot >= 0 else self.t.edge_value
@@ -203,15 +203,15 @@ class ElementText:
         return self._at(self.state(e), e.index)
 
     def _loss_scale(self, e: Leaf) -> str:
-        pointer = self.t.word("scale", "const double*")
+        pointer = self.t.word("scale")
         return self.t.row_value("scale_", "real", f"real(*{pointer})")
 
     def _weight(self, e: Leaf) -> str:
-        pointer = self.t.word("weight", "const real*")
+        pointer = self.t.word("weight")
         return self.t.row_value("weight_", "real", f"{pointer}[row]")
 
     def _param(self, e: Leaf) -> str:
-        return self._of_row(self.t.word(f"param_{e.number}", "const real*"), e)
+        return self._of_row(self.t.word(f"param_{e.number}"), e)
 
     def _arange(self, e: Leaf) -> str:
         return f"real({e.index} + c)" if e.index.moves else f"real({e.index})"
@@ -220,25 +220,25 @@ class ElementText:
         return f"real({self.child(e.slot, e.relation)} >= 0)"
 
     def _has_integer(self, e: Leaf) -> str:
-        return self._has(self.t.word(f"int_{e.number}", "const int*"))
+        return self._has(self.t.word(f"int_{e.number}"))
 
     def _has_real(self, e: Leaf) -> str:
-        return self._has(self.t.word(f"float_index_{e.number}", "const int*"))
+        return self._has(self.t.word(f"float_index_{e.number}"))
 
     def _has(self, word: str) -> str:
         return f"real({word}[{self.user_vertex()}] >= 0)"
 
     def _degree(self, e: Leaf) -> str:
-        pointer = self.t.word("child_row", "const int*")
+        pointer = self.t.word("child_row")
         first, end = self.t.edges_of(e.relation)
         name = f"degree_{e.relation}" if e.relation else "degree"
         return self.t.row_value(name, "real", f"vrt_degree({pointer}, {first}, {end})")
 
     def _pull(self, e: Leaf) -> str:
         t, number = self.t, e.number
-        where = t.word(f"float_index_{number}", "const int*")
-        table = t.word(f"float_{number}", "const real*")
-        zero = t.word("zero", "const real*")
+        where = t.word(f"float_index_{number}")
+        table = t.word(f"float_{number}")
+        zero = t.word("zero")
         user = self.user_edge() if e.edges else self.user_vertex()
         define = t.edge_value if e.edges else t.row_value
         at = define(f"x{number}", "int", f"{where}[{user}]")
@@ -246,15 +246,15 @@ class ElementText:
         return self._of_row(define(f"pulled{number}", "auto", row), e)
 
     def _seed(self, e: Leaf) -> str:
-        table = self.t.word(f"seed_{e.number}", "const real*")
-        order = self.t.word(f"seed_row_{e.number}", "const int*")
+        table = self.t.word(f"seed_{e.number}")
+        order = self.t.word(f"seed_row_{e.number}")
         at = self.t.row_value(f"sr_{e.number}", "int", f"{order}[row]")
         row = f"{table} + (long long){at} * {e.size}"
         return self._of_row(self.t.row_value(f"s_{e.number}", "auto", row), e)
 
     def _embed(self, e: Leaf) -> str:
         t = self.t
-        rows, zero = t.word(f"param_{e.number}", "const real*"), t.word("zero", "const real*")
+        rows, zero = t.word(f"param_{e.number}"), t.word("zero")
         word = self._integer(Leaf("integer", number=e.pull, edges=e.edges))
         row = f"{word} >= 0 ? {rows} + (long long){word} * {e.size} : {zero}"
         define = t.edge_value if e.edges else t.row_value

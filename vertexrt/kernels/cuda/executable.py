@@ -13,14 +13,12 @@ import numpy.typing as npt
 from vertexrt.engine.batched import Run
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.kernels.cuda.device import Device
-from vertexrt.kernels.cuda.driver import IS_GEMM, WEIGHT, WORD, X, Y, encode
+from vertexrt.kernels.cuda.driver import IS_GEMM, WEIGHT, WORD, X, Y, encode, wide_sources
 from vertexrt.kernels.cuda.in_place import alternatives_of, may_be_in_place
-from vertexrt.kernels.cuda.launch_text import write_launches
+from vertexrt.kernels.cuda.launch_text import Kernel, Launches, csr, effects_of, write_launches
 from vertexrt.kernels.cuda.pack import FIXED_WORDS
 from vertexrt.kernels.cuda.row_text import EDGE_ORDER, EVERY_PTR, RELATION_PTR, above_word
-from vertexrt.kernels.cuda.steps import Kernel, Launches, csr, effects_of
 from vertexrt.kernels.cuda.task_launches import NO_PLACES, lower_launches
-from vertexrt.kernels.cuda.wide_products import wide_sources
 from vertexrt.kernels.layout import Binding
 from vertexrt.kernels.task_tensors import gradient_owners
 from vertexrt.scheduler.rows import CHILD_ROW, part_of
@@ -94,18 +92,15 @@ class Uploads:
         self.last_words = binding.edge_words, max(binding.layers, default=0)
         self.real_words = [self.numbers[name] for name in filter(REAL_WORD.fullmatch, self.numbers)]
         self.seed_rows = [self.numbers[f"seed_row_{k}"] for k in binding.d_pushes.values()]
-        self.zero_elements = _longest_row(programs)
+        nodes = [node for p in programs for node in p.program.nodes]
+        sizes = (node.type.size for node in nodes if node.type.dtype == "float")
+        self.zero_elements = max(sizes, default=1)
 
     def want(self, words: Array | list[int]) -> None:
         """Mark words that kernels read; rows of gradients of pushes may be those of vertices."""
         self.wanted[words] = True
         if self.wanted[self.seed_rows].any():
             self.wanted[self.numbers["order"]] = True
-
-
-def _longest_row(programs: Sequence[TaskProgram]) -> int:
-    nodes = [node for p in programs for node in p.program.nodes]
-    return max((node.type.size for node in nodes if node.type.dtype == "float"), default=1)
 
 
 class CudaExecutable(Uploads):
@@ -129,11 +124,7 @@ class CudaExecutable(Uploads):
         super().__init__(programs, launches, binding)
         self.sources = kernel_sources(launches)
         kernels = device.load([*self.sources.values(), *wide_sources(device, real)], real)
-        functions = [
-            [kernels[kernel_name(s.body)] if isinstance(s, Kernel) else 0 for s in x.steps]
-            for x in launches
-        ]
-        self.program = encode(launches, functions, self.numbers)
+        self.program = encode(launches, lambda s: kernels[kernel_name(s.body)], self.numbers)
         _, steps, step_words = self.program
         self.want(step_words[:-1])
         products = steps[steps[:, IS_GEMM] != 0]
@@ -141,20 +132,13 @@ class CudaExecutable(Uploads):
 
     def table_of(self, run: Run) -> Int64:
         """Return the launches of a run: where its layout allows it, without copies."""
-        layout = run.layout
+        layout, table, numbers = run.layout, run.layout.table, self._alternatives
         if layout.launched is None:
-            layout.launched = (
-                self._without_copies(run) if run.variant.passes.in_place else run.layout.table
-            )
+            layout.launched = table
+            child_row = part_of(layout.indices, layout.extents, CHILD_ROW)
+            slots = self._slots if run.variant.passes.in_place else ()
+            if slots and may_be_in_place(table, numbers, slots, child_row):
+                layout.launched = table.copy()
+                other = numbers[table[:, 0]]
+                layout.launched[:, 0] = np.where(other >= 0, other, table[:, 0])
         return layout.launched
-
-    def _without_copies(self, run: Run) -> Int64:
-        table, numbers = run.layout.table, self._alternatives
-        if not self._slots:
-            return table
-        child_row = part_of(run.layout.indices, run.layout.extents, CHILD_ROW)
-        if not may_be_in_place(table, numbers, self._slots, child_row):
-            return table
-        found = table.copy()
-        found[:, 0] = np.where(numbers[table[:, 0]] >= 0, numbers[table[:, 0]], table[:, 0])
-        return found

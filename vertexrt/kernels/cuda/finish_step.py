@@ -1,50 +1,50 @@
-"""The end of a step on a device: the loss, the norm of the gradients, the update."""
+"""Launch the end of a step on a device: the loss, the norm of the gradients, the update."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from struct import Struct
-from sys import byteorder
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.batched import Destination, Part, Run
+from vertexrt.engine.parameters import ParameterStore
+from vertexrt.engine.update import Update
+from vertexrt.kernels.cuda.device import address_of
 from vertexrt.kernels.cuda.pack import WEIGHT
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import (
+    FOUND,
     NO_SCALARS,
     PIECE,
     PIECES_A_BLOCK,
     SUMMERS,
     THREADS,
+    Found,
     StepEnd,
-    pack_finish,
-    pack_store,
+    end_of,
+    starts_and_widths,
 )
+from vertexrt.kernels.cuda.structs import FINISH, JOINING, LOSSES, STORE, SUMMED, TAKEN
 from vertexrt.scheduler.rows import ORDER
 
 Int64 = npt.NDArray[np.int64]
 
-LOSSES = Struct("3qd")  # of update.cu
-FLAGS = Struct("2q")
-TAKEN, MOST_TAKEN = Struct("6q"), 4  # a tensor whose rows a launch copies, and how many it does
-pack_taken, NO_ROWS = TAKEN.pack, bytes(TAKEN.size * MOST_TAKEN)
-NO_LOSSES = bytes(LOSSES.size)
+MOST_TAKEN = 4  # tensors whose rows a launch copies
+NO_ROWS = bytes(TAKEN.size * MOST_TAKEN)
 
 
 class Joined(NamedTuple):
     """Gradients that are added up in the store before the end of a step of several processes.
 
     Attributes:
-        words: what `Joining` of update.cu has between its flags and the store.
-        told: what it has after them.
+        sources: what `Joining` has between the store and its flags; told: what it has after them.
         addresses: of starts and widths of the rows that are packed; rows: how many.
     """
 
-    words: bytes
-    told: bytes
+    sources: tuple[int, int, int]
+    told: tuple[int, ...]
     addresses: Int64
     rows: int
 
@@ -57,7 +57,7 @@ def end_words(session: Session, e: StepEnd, weight: int, addresses: Int64) -> tu
     """
     make_room(session, e)
     store = _store(session, addresses, (0, len(e.ranges)), e.scalars, e.dense, e.told)
-    return store, pack_finish(
+    return store, FINISH.pack(
         session.arena.address + e.loss_at * session.dtype.itemsize,
         weight if e.weighted else 0,
         session.squares.address,
@@ -104,9 +104,9 @@ def _join(session: Session, e: StepEnd, store: bytes, joined: Joined) -> bytes:
     """Return the launch that joins, and unless the end is apart sums squares, or checks."""
     if e.groups:  # whose ranges are not those that are packed
         store = _store(session, joined.addresses, (0, joined.rows), e.scalars, session.dense)
-    flags = FLAGS.pack(not e.apart and e.clip_norm > 0, not e.apart and not e.clip_norm)
+    flags = not e.apart and e.clip_norm > 0, not e.apart and not e.clip_norm
     blocks = 1 + _blocks(-(-session.dense // PIECE) + joined.rows)
-    words = store + joined.words + flags + joined.told
+    words = JOINING.pack(store, *joined.sources, *flags, *joined.told)
     return session.kernel(f"join_{e.rule.name}", blocks, THREADS, words)
 
 
@@ -125,7 +125,7 @@ def _store(
         dense, told: of `StepEnd`.
     """
     (first, count), pieces = ranges, -(-dense // PIECE)
-    return pack_store(
+    return STORE.pack(
         session.values.address,
         session.gradients.address,
         session.moments.address if session.moments else 0,
@@ -175,10 +175,10 @@ def leave_results(
                 part.loss_scale,
             )
             if to.loss:
-                given = to.loss.to_bytes(8, byteorder) + losses
+                given = SUMMED.pack(to.loss, losses)
                 found.append(session.kernel("sum_loss_kernel", 1, SUMMERS, given))
             if to.packed is not None:
-                given = to.packed.words + losses
+                given = to.packed.words[: -LOSSES.size] + losses
                 found.append(session.kernel("pack_kernel", to.packed.blocks, THREADS, given))
         places, copies = to.places, to.copies
         for k in range(0, len(places), MOST_TAKEN):
@@ -186,7 +186,7 @@ def leave_results(
             blocks, own = 0, slice(k, k + MOST_TAKEN)
             for (first, size, start, length), copy in zip(places[own], copies[own], strict=True):
                 from_, rows = arena + first * real, int(addresses[-1]) + 4 * start
-                taken += pack_taken(copy, from_, rows, length * size, size, blocks)
+                taken += TAKEN.pack(copy, from_, rows, length * size, size, blocks)
                 blocks += -(-length * size // THREADS)
             taken += NO_ROWS[len(taken) :]
             found.append(session.kernel("take_rows_kernel", blocks, THREADS, taken))
@@ -199,3 +199,31 @@ def leave_results(
 def make_room(session: Session, e: StepEnd) -> None:
     """Make room for the squares of what is updated."""
     session.squares = session.memory.scratch(session.squares, 8 * e.pieces)
+
+
+def update_apart(
+    session: Session, store: ParameterStore, update: Update, begin: Callable[[StepEnd], object]
+) -> Found:
+    """Update by the gradients of the store as a step does, and wait.
+
+    Args:
+        begin: is told how it ends, before that is launched.
+    Returns: what a step finds, see `step_end`: the norm, and whether the update was refused.
+    """
+    memory = session.memory
+    end = end_of(store, update, store.touched)
+    memory.upload(session.gradients, store.gradients)
+    starts, widths = starts_and_widths(end.ranges)
+    ranges = np.concatenate([starts.view(np.uint8), widths.view(np.uint8)])
+    held = memory.take(max(ranges.nbytes, 16), "rows of tables")
+    if ranges.nbytes:
+        memory.upload(held, ranges)
+    at, found = held.address, memory.pinned(8 * FOUND)
+    end.tell_to(found.view(np.float64), address_of(found))
+    begin(end)
+    ranges_at = np.array((at, at + starts.nbytes), np.int64)
+    session.launch_each(finish_step(session, end, 0, ranges_at))
+    if not end.told:
+        session.device.download(found, session.found.address)
+    memory.synchronize()
+    return found.view(np.float64)

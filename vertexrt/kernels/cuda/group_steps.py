@@ -30,19 +30,19 @@ from vertexrt.engine.shared_step import (
 from vertexrt.engine.update import Update, updated_ranges
 from vertexrt.errors import DeviceError
 from vertexrt.kernels.cuda.device import address_of
-from vertexrt.kernels.cuda.device_gradients import (
+from vertexrt.kernels.cuda.device_group import (
     DeviceFlat,
     DeviceGradients,
+    DeviceGroup,
     Packed,
     PackingRoom,
     told_bytes,
 )
-from vertexrt.kernels.cuda.device_group import DeviceGroup
+from vertexrt.kernels.cuda.device_memory import SLOTS, UploadSlot
 from vertexrt.kernels.cuda.finish_step import finish_step, make_room
 from vertexrt.kernels.cuda.flights import Commit, Flight
 from vertexrt.kernels.cuda.session import DeviceArena, Session
 from vertexrt.kernels.cuda.step_end import StepEnd, end_of, starts_and_widths
-from vertexrt.kernels.cuda.upload import SLOTS, UploadSlot
 from vertexrt.parallel.group import ProcessGroup
 from vertexrt.parallel.sums import add_in_pairs, parts_over
 

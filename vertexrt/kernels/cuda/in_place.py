@@ -11,9 +11,10 @@ A level then is a product and one loop over its rows, as one written by hand for
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +29,6 @@ from vertexrt.native.compiled import compiled
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
-T = TypeVar("T")
 
 AS_IT_IS, NEVER = -1, -2  # of `alternatives`: a program has none; nor have layouts that launch it
 
@@ -58,132 +58,100 @@ def in_place(task: TaskProgram, binding: Binding) -> InPlace | None:
     program = task.program
     if not program.arity or program.sites or program.splits_edges or program.relations > 1:
         return None
-    return _Without(task, binding).copies()
+    # Tensors of values that other task programs read, or made, by value.
+    keys = {k: key for k, key in task.homes.items() if key[0] == "value"}
+    keys |= {k: read.key for k, read in task.reads.items()}
+    places, copies = dict[int, ValuePlace](), _Copies(task)
+    for k in sorted(task.local | keys.keys()):
+        found = copies.operand(k)
+        if found is None and k in task.local:
+            found = copies.result(k)
+        if found is not None:  # the rows of the edges of each vertex, as one row
+            key, size = found
+            stride, whole = size if program.arity > 1 else 0, program.arity * size
+            at = Memory.TENSOR, binding.tensors[key], whole, PlaceRows.EDGE
+            places[k] = ValuePlace(*at, 0, stride)
+    if not places:
+        return None
+    gone = copies.gone(places)
+    steps: list[Group | Product] = []
+    for step in task.steps:
+        nodes = tuple(k for k in step.nodes if k not in gone)
+        if isinstance(step, Product):
+            steps.append(step)
+        elif nodes:
+            steps.append(Group(step.domain, nodes))
+    left = replace(
+        task,
+        reads={k: read for k, read in task.reads.items() if k not in places},
+        homes={k: key for k, key in task.homes.items() if k not in places},
+        local=task.local - places.keys(),
+        steps=tuple(steps),
+    )
+    return InPlace(left, places, frozenset(keys[k] for k in places if k in keys), program.arity)
 
 
-class _Without:
-    """What a task program copies around its products."""
+class _Copies:
+    """What a task program copies around its products.
 
-    def __init__(self, task: TaskProgram, binding: Binding) -> None:
-        self.task, self.nodes, self.binding = task, task.program.nodes, binding
-        self.slots = task.program.arity or 0
-        self.readers: dict[int, list[int]] = {}
+    Attributes:
+        readers: of each value, members of the task program.
+    """
+
+    def __init__(self, task: TaskProgram) -> None:
+        self.task, self.nodes = task, task.program.nodes
+        self.readers: dict[int, list[int]] = defaultdict(list)
         for k in task.members:
             for i in self.nodes[k].inputs:
-                self.readers.setdefault(i, []).append(k)
+                self.readers[i].append(k)
 
-    def copies(self) -> InPlace | None:
-        """Return the task program without them, if there are some."""
-        places = self._read() | self._written()
-        if not places:
-            return None
-        task, keys = self.task, {k: key for k, key in self._keys().items() if k in places}
-        left = replace(
-            task,
-            reads=_without(task.reads, places),
-            homes=_without(task.homes, places),
-            local=task.local - places.keys(),
-            steps=self._steps_without(places),
-        )
-        return InPlace(left, places, frozenset(keys.values()), self.slots)
-
-    def _keys(self) -> dict[int, Key]:
-        """Return the tensors of values that other task programs read, or made, by value."""
-        kept = {k: key for k, key in self.task.homes.items() if key[0] == "value"}
-        return kept | {k: read.key for k, read in self.task.reads.items()}
-
-    def _read(self) -> dict[int, ValuePlace]:
-        """Return where operands of products lie that are all states of children."""
-        values = sorted(self.task.local | self._keys().keys())
-        found = {k: self._children(k) for k in values if self._is_operand(k)}
-        return {k: place for k, place in found.items() if place is not None}
-
-    def _written(self) -> dict[int, ValuePlace]:
-        """Return where products lie that are scattered to all children."""
-        found = {k: self._edges(k) for k in sorted(self.task.local)}
-        return {k: place for k, place in found.items() if place is not None}
-
-    # Operands.
-
-    def _is_operand(self, k: int) -> bool:
-        """Tell whether products alone read a value, a row of each vertex."""
-        readers = [self.nodes[r] for r in self.readers.get(k, ())]
-        kind = self.nodes[k].type
+    def operand(self, k: int) -> tuple[Key, int] | None:
+        """Return the state that a value has of all children, where products alone read it."""
+        readers, kind = [self.nodes[r] for r in self.readers[k]], self.nodes[k].type
         alone = all(n.op == "outer" or (n.op == "matmul" and n.inputs[1] == k) for n in readers)
-        return bool(readers) and alone and _is_row(self.nodes[k]) and kind.size > 0
-
-    def _children(self, k: int) -> ValuePlace | None:
-        """Return where a value lies that is the states of all children, in order."""
+        if not (readers and alone and _is_row(self.nodes[k]) and kind.size > 0):
+            return None
         found = children_read(self.task.program, k)
-        return None if found is None else self._rows_of(("state", found[0]), found[1])
+        return None if found is None else (("state", found[0]), found[1])
 
-    # Results.
-
-    def _edges(self, k: int) -> ValuePlace | None:
-        """Return where a product may write what is scattered to all children, in order."""
+    def result(self, k: int) -> tuple[Key, int] | None:
+        """Return the edges to which a product may write, as it is scattered to all children."""
+        slots = self.task.program.arity or 0
         if self.nodes[k].op != "matmul" or not _is_row(self.nodes[k]):
             return None
-        size = self.nodes[k].type.size // self.slots
-        found = [self._effect_of(part, size) for part in self.readers.get(k, [])]
-        effects = [
-            (x["slot"], x["field"], x["every"]) if x is not None else (-1, "") for x in found
-        ]
+        size = self.nodes[k].type.size // slots
+        found = [self._effect_of(part, size) for part in self.readers[k]]
+        effects = [(x["slot"], x["field"], x["every"]) for x in found if x is not None]
         field = effects[0][1] if effects else ""
-        whole = sorted(effects) == [(slot, field, False) for slot in range(self.slots)]
-        return self._rows_of(edge_key(field, False), size) if whole else None
+        whole = sorted(effects) == [(slot, field, False) for slot in range(slots)]
+        return (edge_key(field, False), size) if whole and len(found) == slots else None
 
     def _effect_of(self, part: int, size: int) -> Node | None:
         """Return what scatters a part of a product, of a size, to the child that it is for."""
         node, start = self.nodes[part], 0
         if node.op == "slice":
-            readers = self.readers.get(part, [])
+            readers = self.readers[part]
             if part in self.task.homes or len(readers) != 1 or node.type.size != size:
                 return None
             start, node = node["start"], self.nodes[readers[0]]
         fits = node.op == "scatter_child" and node["slot"] * size == start
         return node if fits else None
 
-    def _rows_of(self, key: Key, size: int) -> ValuePlace:
-        """Return the rows of the edges of each vertex, as one row."""
-        number, stride = self.binding.tensors[key], size if self.slots > 1 else 0
-        return ValuePlace(Memory.TENSOR, number, self.slots * size, PlaceRows.EDGE, 0, stride)
-
-    # What is left.
-
-    def _steps_without(self, places: Collection[int]) -> tuple[Group | Product, ...]:
-        gone = self._gone(places)
-        steps: list[Group | Product] = []
-        for step in self.task.steps:
-            nodes = tuple(k for k in step.nodes if k not in gone)
-            if isinstance(step, Product):
-                steps.append(step)
-            elif nodes:
-                steps.append(Group(step.domain, nodes))
-        return tuple(steps)
-
-    def _gone(self, places: Collection[int]) -> set[int]:
+    def gone(self, places: Collection[int]) -> set[int]:
         """Return the nodes that only copied: what was made, and all that nothing else reads."""
         products = {step.node for step in self.task.steps if isinstance(step, Product)}
         gone = {*places} - products
         for k in products.intersection(places):
             for part in self.readers[k]:
-                gone |= {part, *self.readers.get(part, ())}
-        while more := {k for k in self.task.members if self._is_unread(k, gone)} - gone:
+                gone |= {part, *self.readers[part]}
+        leaves = {k for k in self.task.members if is_free(self.nodes[k])} - self.task.homes.keys()
+        while more := {k for k in leaves if gone.issuperset(self.readers[k])} - gone:
             gone |= more
         return gone
-
-    def _is_unread(self, k: int, gone: set[int]) -> bool:
-        """Tell whether a leaf is read by nothing that is left."""
-        readers = self.readers.get(k, ())
-        return is_free(self.nodes[k]) and gone.issuperset(readers) and k not in self.task.homes
 
 
 def _is_row(node: Node) -> bool:
     return node.type.domain == Domain.VERTEX and len(node.type.shape) == 1
-
-
-def _without(values: Mapping[int, T], places: Collection[int]) -> dict[int, T]:
-    return {k: x for k, x in values.items() if k not in places}
 
 
 def alternatives_of(
@@ -199,19 +167,15 @@ def alternatives_of(
     every = [x for x in found if x is not None]
     left_out = frozenset[Key]().union(*(x.keys for x in every))
     numbers, count = np.full(len(tasks), AS_IT_IS, np.int64), len(tasks)
-    for p, own in enumerate(found):
+    for p, (task, own) in enumerate(zip(tasks, found, strict=True)):
+        touched = {*task.homes.values(), *(read.key for read in task.reads.values())}
         if own is not None:
             numbers[p] = count
             count += 1
-        if not _touched(tasks[p], own).isdisjoint(left_out):
+            touched -= own.keys
+        if not touched.isdisjoint(left_out):
             numbers[p] = NEVER
     return every, numbers, every[0].slots if every else 0  # all have the same
-
-
-def _touched(task: TaskProgram, own: InPlace | None) -> set[Key]:
-    """Return the tensors that a task program writes or reads, and its alternative does, too."""
-    found = {*task.homes.values(), *(read.key for read in task.reads.values())}
-    return found if own is None else found - own.keys
 
 
 @compiled

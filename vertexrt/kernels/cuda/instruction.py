@@ -19,6 +19,7 @@ class LaunchColumns:
         start: `first` of the arguments of a launch.
         across, down: blocks of a launch; before: blocks of its round in front of it; counter: the
             first of its counters among those of its round.
+        launch, step: of the table, and among those of all task programs.
     """
 
     start: int
@@ -26,12 +27,14 @@ class LaunchColumns:
     down: int
     before: int
     counter: int
+    launch: int
+    step: int
 
 
 OF_LAUNCHES = tuple(field.name for field in fields(LaunchColumns))
 ALIGN = 4  # words: what a thread loads at once
 COLUMNS = -(-(WORDS + len(OF_LAUNCHES)) // ALIGN) * ALIGN
-START, ACROSS, DOWN, BEFORE, COUNTER = range(WORDS, WORDS + len(OF_LAUNCHES))
+START, ACROSS, DOWN, BEFORE, COUNTER, LAUNCH, STEP = range(WORDS, WORDS + len(OF_LAUNCHES))
 
 # OP: one of these, or from FIRST_OP on a step of the function.
 OPS = "END", "FORWARD", "BACKWARD", "SQUARES", "FINISH", "CHECK", "UPDATE", "FIRST_OP"

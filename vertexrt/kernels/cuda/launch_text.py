@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.row_text import RowText, tensor_word
-from vertexrt.kernels.cuda.steps import (
-    ALWAYS,
-    EDGES,
-    LISTED,
-    ONE_A_BLOCK,
-    ROWS,
-    SEGMENTS,
-    TILES,
-    Kernel,
-    Launches,
-    Step,
-)
 from vertexrt.kernels.cuda.thread_text import ThreadText
 from vertexrt.lower.kernel import (
     MatrixProduct,
@@ -82,9 +74,10 @@ def _group(step: GroupLaunch, taken: Sequence[Temporary]) -> Kernel:
     text = ThreadText(kernel, taken)
     body, threads = text.row_kernel(), kernel.threads * kernel.rows
     over, words = EDGES if kernel.edges else ROWS, tuple(text.t.words)
-    when = LISTED if step.only_listed else ALWAYS
     scratch = kernel.rows * kernel.scratch
-    return Kernel(body, words, over, kernel.rows, threads, when, rows=step.rows, scratch=scratch)
+    return Kernel(
+        body, words, over, kernel.rows, threads, step.only_listed, rows=step.rows, scratch=scratch
+    )
 
 
 # Products of few rows.
@@ -106,7 +99,7 @@ def _few_rows(step: FewRowsProducts, taken: Sequence[Temporary]) -> Kernel:
 
 def _block_product(t: RowText, step: FewRowsProducts, part: BlockProduct) -> str:
     p, given = part.of.product, f"(int)VRT_BLOCK.x - {part.first}, {_count(part.of.product)}, "
-    weight = t.word(f"param_{p.param}", "const real*")
+    weight = t.word(f"param_{p.param}")
     source, target = _source(t, part.of.source, p.deep), _target(t, part.of.target, p.wide)
     given += f"{source}, {weight}, {target}"
     if step.warp_columns:
@@ -114,7 +107,7 @@ def _block_product(t: RowText, step: FewRowsProducts, part: BlockProduct) -> str
     left = "nullptr, nullptr"
     if part.splits > 1:
         left = f"{t.temporary(step.partial)} + {part.partial}"
-        left += f", {t.word('arrived', 'int*')} + {part.counter}"
+        left += f", {t.word('arrived')} + {part.counter}"
     turned = str(p.transposed).lower()
     kind = f"{step.tile_rows}, {turned}, {p.wide}, {p.deep}, {part.splits}, {part.width}"
     return f"product_tile<{kind}>(memory[0], VRT_BLOCK.y, {given}, {left})"
@@ -128,15 +121,13 @@ def _source(t: RowText, given: Operand | Gathered, deep: int) -> str:
             found = f"{_first(t, given)} + (long long)i * {deep}"
         case ChildRows():
             before, there = _child(t, given), "there"
-            found = (
-                f"{t.word(f'tensor_{given.tensor}', 'real*')} + (long long)child_row[e] * {deep}"
-            )
+            found = f"{t.word(f'tensor_{given.tensor}')} + (long long)child_row[e] * {deep}"
         case TableRows() | RowsGiven():
             names = f"float_{given.pull}", f"float_index_{given.pull}"
             if isinstance(given, TableRows):
                 names = f"param_{given.param}", f"int_{given.pull}"
-            table, pull = t.word(names[0], "const real*"), t.word(names[1], "const int*")
-            order = t.word("order", "const int*")
+            table, pull = t.word(names[0]), t.word(names[1])
+            order = t.word("order")
             before, there = f"{_row_of(t, True)} const int at = {pull}[{order}[row]];", "at >= 0"
             found = f"{table} + (long long)at * {deep}"
     found = f"{there} ? {found} : nullptr" if there else found
@@ -151,7 +142,7 @@ def _target(t: RowText, given: Operand | Finished, wide: int) -> str:
         case FinishedRows():
             body = _finished(t, given)
         case ChildRows():
-            body = f"{_child(t, given)} if (there) {t.word(f'tensor_{given.tensor}', 'real*')}"
+            body = f"{_child(t, given)} if (there) {t.word(f'tensor_{given.tensor}')}"
             body += f"[(long long)e * {wide} + j] = v;"
     return f"[&](int i, int j, float v) {{ {body} }}"
 
@@ -160,8 +151,8 @@ def _finished(t: RowText, given: FinishedRows) -> str:
     """Return the statements that make of a result what a group makes of it."""
     text = ThreadText(ThreadKernel(1, 0, 0, 0, False, given.listed, ()), t.taken)
     lines, name = text.of_element(given.statements), register_name(given.register)
-    for word, kind in text.t.words.items():
-        t.word(word, kind)
+    for word in text.t.words:
+        t.word(word)
     held = f"constexpr int W = 1; Vec<1> {name}; {name}.v[0] = v;"
     return " ".join([_row_of(t, given.listed), held, *text.t.head, *lines])
 
@@ -170,13 +161,13 @@ def _row_of(t: RowText, listed: bool) -> str:
     """Return the statement that finds the row of a launch, which may have a list of rows."""
     row = "(int)a.lo + i"
     if listed:
-        row = f"a.lo >= 0 ? {row} : {t.word('rows', 'const int*')}[a.at + i]"
+        row = f"a.lo >= 0 ? {row} : {t.word('rows')}[a.at + i]"
     return f"const int row = {row};"
 
 
 def _child(t: RowText, slot: ChildRows) -> str:
     """Return statements that find the edge `e` of a slot, and whether a child is `there`."""
-    first, child = t.word("edge_ptr", "const int*"), t.word("child_row", "const int*")
+    first, child = t.word("edge_ptr"), t.word("child_row")
     edge = f"const int e = {first}[row] + {slot.slot};"
     there = f"const bool there = e < {first}[row + 1] && {child}[e] >= 0;"
     return f"{_row_of(t, slot.listed)} {edge} {there}"
@@ -188,15 +179,15 @@ def _child(t: RowText, slot: ChildRows) -> str:
 def _tiled(step: TiledProduct, taken: Sequence[Temporary]) -> Kernel:
     p, t, splits, left = step.product, RowText(taken), step.splits, "nullptr, nullptr"
     if splits > 1:
-        left = f"{t.temporary(step.partial)}, {t.word('arrived', 'int*')}"
+        left = f"{t.temporary(step.partial)}, {t.word('arrived')}"
     x, count = _first(t, p.x), _count(p)
     across, rows, down, counters = step.across * splits, step.tile_rows, 0, ONE_A_BLOCK
     if isinstance(p, Outer):
-        gradient, d = t.word(f"gradient_{p.param}", "real*"), _first(t, p.d)
+        gradient, d = t.word(f"gradient_{p.param}"), _first(t, p.d)
         call = f"true, true, {step.width}>({gradient}, {left}, {d}, {x}, {p.m}, {p.n}, {count})"
         across, rows, down, counters = step.across, LIMITS.rows_a_split, splits, step.across
     else:
-        y, w = _first(t, p.y), t.word(f"param_{p.param}", "const real*")
+        y, w = _first(t, p.y), t.word(f"param_{p.param}")
         call = f"false, {str(p.transposed).lower()}, {step.width}>({y}, {left}, {x}, {w}, "
         call += f"{count}, {p.wide}, {p.deep})"
         if step.is_short:
@@ -224,7 +215,7 @@ def _sum_chunks(step: RowSum, taken: Sequence[Temporary]) -> Kernel:
     names, part = _gradients(t, step.params), t.temporary(step.partial)
     where, count = _row(t, step.source, step.listed), f"(int)a.{'m' if step.edges else 'n'}"
     size = step.source.size
-    arrived = t.word("arrived", "int*")
+    arrived = t.word("arrived")
     t.line(f"sum_columns({size}, {count}, {where}, {part}, {arrived}, [&](int j, real x) {{")
     t.lines += [*(f"  {name}[j] += x;" for name in names), "});"]
     return _kernel(
@@ -243,8 +234,8 @@ def _sum_chunks(step: RowSum, taken: Sequence[Temporary]) -> Kernel:
 def _sum_lookups(step: LookupSum, taken: Sequence[Temporary]) -> Kernel:
     t, size, width = RowText(taken), step.source.size, step.width
     names = _gradients(t, step.params)
-    word, ptr = t.word("segment_word", "const int*"), t.word("segment_ptr", "const int*")
-    member = t.word("segment_row", "const int*")
+    word, ptr = t.word("segment_word"), t.word("segment_ptr")
+    member = t.word("segment_row")
     where = _row(t, step.source, step.listed)
     t.line(
         f"sum_segment<{width}>({size}, {member}, {ptr}[a.first + VRT_BLOCK.x], "
@@ -258,7 +249,7 @@ def _sum_lookups(step: LookupSum, taken: Sequence[Temporary]) -> Kernel:
 
 
 def _gradients(t: RowText, params: Sequence[int]) -> list[str]:
-    return [t.word(f"gradient_{param}", "real*") for param in params]
+    return [t.word(f"gradient_{param}") for param in params]
 
 
 # Rows in memory.
@@ -274,7 +265,7 @@ def _first(t: RowText, operand: Operand) -> str:
     start = f" + {place.start}" if place.start else ""
     if place.memory == Memory.TEMPORARY:
         return t.origin(place) + start
-    word = t.word(tensor_word(place), "real*")
+    word = t.word(tensor_word(place))
     if place.rows == PlaceRows.EDGE:
         return f"{word} + a.elo * {place.step}{start}"
     rows = f"{word} + a.lo * {place.step}{start}"
@@ -289,11 +280,125 @@ def _row(t: RowText, place: ValuePlace, listed: bool) -> str:
     if place.rows == PlaceRows.EDGE:
         number = "(a.elo + i)"
     elif place.rows == PlaceRows.ROW and listed:
-        rows = t.word("rows", "const int*")
+        rows = t.word("rows")
         number = f"(a.lo >= 0 ? a.lo + i : {rows}[a.at + i])"
     elif place.rows == PlaceRows.ROW:
         number = "(a.lo + i)"
     return (
         "[&](int i) -> const real* { return "
         f"{origin} + (long long){number} * {place.step}{start}; }}"
+    )
+
+
+Array = np.ndarray[Any, Any]
+
+# What the grid of a kernel covers.
+ROWS, EDGES, SEGMENTS, TILES = range(4)
+ONE_A_BLOCK = -1  # counters
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A launch of a kernel of this program.
+
+    Attributes:
+        body: its source, named NAME.
+        words: what it is given, by name.
+        over: what its grid covers.
+        each: how much of it a block does; blocks across the grid where it covers tiles; its second
+            extent where it covers segments.
+        only_listed: it is launched where rows are listed.
+        rows: for which launches it is there, None for all; tile_rows: of a block, by which the
+            second extent follows; down: the most of that, 0 where there is none.
+        adds: it makes nothing that a later step of the program reads; it only adds to gradients.
+        counters: that blocks need which share work, or ONE_A_BLOCK; zero before and after.
+        product: the same as a product of a library, where it is one.
+        scratch: elements of shared memory that a block has for its rows.
+    """
+
+    body: str
+    words: tuple[str, ...]
+    over: int
+    each: int
+    threads: int
+    only_listed: bool = False
+    rows: RowRange | None = None
+    tile_rows: int = 1
+    down: int = 0
+    adds: bool = False
+    counters: int = 0
+    product: LibraryProduct | None = None
+    scratch: int = 0
+
+
+Step = Kernel | LibraryProduct
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """What runs for one row of the launch table.
+
+    Attributes:
+        plan: what it was printed from.
+        steps: in order.
+    """
+
+    plan: LaunchPlan
+    steps: tuple[Step, ...] = ()
+
+    @property
+    def lookups(self) -> list[int]:
+        """Return the integer pull of each step that adds to the rows of a table."""
+        sums = (step for step in self.plan.steps if isinstance(step, LookupSum))
+        return [-1 - step.pull if step.edges else step.pull for step in sums]
+
+
+def csr(lists: Sequence[Sequence[int]]) -> tuple[Array, Array]:
+    """Return lists of numbers in compressed form, int64, with a zero at the end."""
+    ptr = np.cumsum([0, *map(len, lists)]).astype(np.int64)
+    return ptr, np.array([*itertools.chain(*lists), 0], np.int64)
+
+
+class StepEffects(NamedTuple):
+    """What the steps of all programs leave to others.
+
+    Attributes:
+        only: bool [steps + 1] see `Kernel.adds`; the last is False.
+        ptr, gradients: int64, CSR of the gradients that each step adds to, by their numbers.
+        temporaries: bool [steps] which read or write temporaries of their launch.
+        counters: int64 [steps] see `Kernel.counters`.
+    """
+
+    only: Array
+    ptr: Array
+    gradients: Array
+    temporaries: Array
+    counters: Array
+
+
+def effects_of(steps: Sequence[Step], owners: Mapping[int, int]) -> StepEffects:
+    """Find what steps leave to others.
+
+    Args:
+        owners: of `layout.gradient_owners`.
+    """
+    found: list[tuple[bool, list[int], bool, int]] = []
+    for step in steps:
+        if isinstance(step, Kernel):
+            added = (w for w in step.words if w.startswith("gradient_"))
+            numbers = {owners[int(w.removeprefix("gradient_"))] for w in added}
+            temporaries = "temporary" in step.words
+            found.append((step.adds, sorted(numbers), temporaries, step.counters))
+        else:
+            adds = isinstance(step.product, Outer)
+            temporaries = any(
+                operand.packed is not None or operand.place.memory == Memory.TEMPORARY
+                for operand in step.operands
+            )
+            found.append((adds, [owners[step.product.param]] if adds else [], temporaries, 0))
+    return StepEffects(
+        np.array([*(each[0] for each in found), False], np.bool_),
+        *csr([each[1] for each in found]),
+        np.array([each[2] for each in found], np.bool_),
+        np.array([each[3] for each in found], np.int64),
     )

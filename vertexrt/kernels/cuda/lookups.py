@@ -47,7 +47,13 @@ def sort_lookups(
     """
     (lookups_ptr, pulls), (indices, extents) = lookups, schedule
     orders = part_of(indices, extents, ORDER), part_of(indices, extents, EDGE_ORDER)
-    total, lookup, longest = _sizes(table, lookups_ptr)
+    total, lookup, longest = 0, 0, 0  # the most rows of all lookups, these, the most of a launch
+    for t in range(len(table)):
+        count = lookups_ptr[table[t, 0] + 1] - lookups_ptr[table[t, 0]]
+        most = max(table[t, 1], table[t, 4])
+        total += count * most
+        lookup += count
+        longest = max(longest, most)
     lookup_ptr = np.zeros(len(table) + 1, np.int64)
     lookup_at = np.zeros(lookup + 1, np.int64)
     found = _Segments(
@@ -66,8 +72,10 @@ def sort_lookups(
             count = _look_up(table[t], pulls[k], ints, orders, rows, words)
             first = segments
             segments = _group(words[:count], seen, found, segments)
-            if padded:
-                _pad(found, segments, first + count)
+            if padded:  # with segments that are empty
+                for s in range(segments, first + count):
+                    found.word[s] = 0
+                    found.ptr[s + 1] = found.ptr[segments]
                 segments = first + count
         lookup_ptr[t + 1] = lookup
     lookup_at[lookup] = segments
@@ -79,24 +87,6 @@ def sort_lookups(
         found.ptr[: segments + 1],
         found.row[:used],
     )
-
-
-def _sizes(table: Array, lookups_ptr: Array) -> tuple[Any, Any, Any]:
-    """Return the most rows that all lookups have, how many these are, and the most of a launch."""
-    total, lookup, longest = 0, 0, 0
-    for t in range(len(table)):
-        count = lookups_ptr[table[t, 0] + 1] - lookups_ptr[table[t, 0]]
-        total += count * max(table[t, 1], table[t, 4])
-        lookup += count
-        longest = max(longest, max(table[t, 1], table[t, 4]))
-    return total, lookup, longest
-
-
-def _pad(found: _Segments, begin: int, end: int) -> None:
-    """Make segments empty."""
-    for s in range(begin, end):
-        found.word[s] = 0
-        found.ptr[s + 1] = found.ptr[begin]
 
 
 def _look_up(

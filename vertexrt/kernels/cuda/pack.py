@@ -12,6 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vertexrt.native.compiled import compiled
+from vertexrt.scheduler.rows import (
+    ABOVE_EDGE,
+    CHILD_ROW,
+    EDGE_PTR,
+    EDGE_ROW,
+    EVERY_PTR,
+    ORDER,
+    PARENT_EDGE,
+    PARENT_PTR,
+    part_of,
+)
 
 Array = np.ndarray[Any, Any]
 
@@ -37,11 +48,9 @@ FIXED_WORDS = (*ADDRESSES, *INDICES, "user_number", "user_edge", "weight", "scal
 FIXED, FIRST_INDEX = len(FIXED_WORDS), len(ADDRESSES)
 USER_NUMBER, USER_EDGE, WEIGHT, SCALE, RANDOM_SEED = range(FIRST_INDEX + len(INDICES), FIXED)
 
-# The arrays of `Schedule` that are int32, in its order, and those of INDICES after the rows.
-PARTS = 13
-ORDER, EDGE_PTR, CHILD_ROW, EDGE_ROW, PARENT_PTR, PARENT_EDGE = 0, 4, 5, 6, 7, 8
-FIRST_LAST, MOST_LAST = 9, 3  # every_ptr, edge_order, relation_ptr: the last words, `edge_words`
-ABOVE_EDGE = 12  # its numbers are words after these, of all layers but the top one
+MOST_LAST = 3  # every_ptr, edge_order, relation_ptr: the last words, `edge_words`
+# The parts of a schedule that are INDICES after the rows. Numbers of ABOVE_EDGE are words after
+# the last ones, of all layers but the top one.
 UPLOADED = (ORDER, EDGE_PTR, CHILD_ROW, EDGE_ROW, PARENT_PTR, PARENT_EDGE)
 FIRST_PART, FIRST_SEGMENT = FIRST_INDEX + 1, FIRST_INDEX + 1 + len(UPLOADED)
 
@@ -147,7 +156,11 @@ def pack(
     segments, ranges, more = lists
     wanted, param_at, num_ints, last = facts
     words, addresses = np.zeros(len(wanted), np.int64), np.empty(2 + len(more), np.int64)
-    need = _bytes_of(batch, segments) + ALIGN * len(more) + 12 * len(ranges)
+    need = ALIGN * (FIXED + len(batch.pulls) + 2 + MOST_LAST + len(more)) + 12 * len(ranges)
+    need += 4 * (batch.user_number.size + batch.user_edge.size + batch.pulls.size)
+    need += 4 * (batch.rows.size + batch.indices.size) + batch.weight.size * batch.weight.itemsize
+    for segment in segments:
+        need += 4 * segment.size
     for array in more:
         need += 4 * array.size
     if need + run.room > len(pinned):
@@ -160,17 +173,6 @@ def pack(
     words[RANDOM_SEED] = address + end + 8
     pinned[end : end + 8].view(np.float64)[0] = run.loss_scale
     pinned[end + 8 : end + 16].view(np.int64)[0] = run.random_seed
-    first = _write_places(words, batch, run, param_at)
-    pulls, room_at = batch.pulls, end + ALIGN
-    for k in range(len(pulls)):  # integers, and after the real values their indices
-        word = first + (k if k < num_ints else len(pulls) - num_ints + k)
-        room_at = _put(upload, word, room_at, pulls[k])
-    end = _pack_lists(upload, room_at + run.room, lists, addresses)
-    return PackedUpload(end, common, room_at, words, addresses)
-
-
-def _write_places(words: Array, batch: Arrays, run: Places, param_at: Array) -> int:
-    """Write where tensors, parameters and gradients are; return the word after theirs."""
     size, first, params = batch.weight.itemsize, FIXED + len(batch.base), len(param_at)
     words[TEMPORARY] = run.arena + run.temporary * size
     words[ZERO], words[ARRIVED_AT] = run.zero, run.arrived
@@ -179,17 +181,13 @@ def _write_places(words: Array, batch: Arrays, run: Places, param_at: Array) -> 
     for k in range(params):
         words[first + k] = run.values + param_at[k] * size
         words[first + params + k] = run.gradients + param_at[k] * size
-    return first + 2 * params
-
-
-def _bytes_of(batch: Arrays, segments: tuple[Array, ...]) -> Any:
-    """Return how many bytes the arrays of a minibatch take at most."""
-    need = ALIGN * (FIXED + len(batch.pulls) + 2 + MOST_LAST)
-    need += 4 * (batch.user_number.size + batch.user_edge.size + batch.pulls.size)
-    need += 4 * (batch.rows.size + batch.indices.size) + batch.weight.size * batch.weight.itemsize
-    for segment in segments:
-        need += 4 * segment.size
-    return need
+    first += 2 * params
+    pulls, room_at = batch.pulls, end + ALIGN
+    for k in range(len(pulls)):  # integers, and after the real values their indices
+        word = first + (k if k < num_ints else len(pulls) - num_ints + k)
+        room_at = _put(upload, word, room_at, pulls[k])
+    end = _pack_lists(upload, room_at + run.room, lists, addresses)
+    return PackedUpload(end, common, room_at, words, addresses)
 
 
 def _pack_layout(upload: _Upload, batch: Arrays, last: tuple[int, int]) -> int:
@@ -198,15 +196,15 @@ def _pack_layout(upload: _Upload, batch: Arrays, last: tuple[int, int]) -> int:
     Args:
         last: how many edge words there are, and after them words of layers: the last words.
     """
-    words, (edges, layers) = upload.words, last
+    words, (edges, layers), indices, extents = upload.words, last, batch.indices, batch.extents
     end = _put(upload, FIRST_INDEX, 0, batch.rows)
     for k, uploaded in enumerate(UPLOADED):
-        end = _put(upload, FIRST_PART + k, end, _part(batch, uploaded))
+        end = _put(upload, FIRST_PART + k, end, part_of(indices, extents, uploaded))
     first = len(words) - layers
     for layer in range(layers):
-        words[first + layer] = _part(batch, ABOVE_EDGE)[layer]
+        words[first + layer] = part_of(indices, extents, ABOVE_EDGE)[layer]
     for edge in range(edges):
-        end = _put(upload, first - edges + edge, end, _part(batch, FIRST_LAST + edge))
+        end = _put(upload, first - edges + edge, end, part_of(indices, extents, EVERY_PTR + edge))
     words[WEIGHT] = upload.address + end
     return _copy(upload, end, batch.weight)
 
@@ -229,11 +227,6 @@ def _pack_lists(upload: _Upload, end: int, lists: tuple[Any, ...], addresses: Ar
         addresses[2 + k] = upload.address + end
         end = _copy(upload, end, array)
     return end
-
-
-def _part(batch: Arrays, part: int) -> Array:
-    """Return one of the arrays of the schedule."""
-    return batch.indices[batch.extents[part, 0] : batch.extents[part, 1]]
 
 
 def _put(upload: _Upload, word: int, at: int, array: Array) -> int:

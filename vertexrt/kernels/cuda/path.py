@@ -3,7 +3,7 @@ weights on chip.
 
 A phase of the path that is no cell runs in turn: all processors run the launches of its levels,
 with a meeting of all between two of them, as they run what is outside the path
-(`script_rounds.py`).
+(`rounds.py`).
 """
 
 from __future__ import annotations

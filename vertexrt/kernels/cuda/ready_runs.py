@@ -28,19 +28,21 @@ from vertexrt.config import config
 from vertexrt.engine.batched import Part, Run
 from vertexrt.engine.trace import Timeline
 from vertexrt.graph.device_rows import DeviceRows
-from vertexrt.kernels.cuda.branches import Branches
-from vertexrt.kernels.cuda.device_scripts import write_launch
-from vertexrt.kernels.cuda.device_timeline import record_launch
+from vertexrt.kernels.cuda.device_memory import ReadyRun, UploadRoom, UploadSlot
 from vertexrt.kernels.cuda.driver import launch
 from vertexrt.kernels.cuda.executable import CudaExecutable, Uploads
 from vertexrt.kernels.cuda.finish_step import finish_step, leave_results
 from vertexrt.kernels.cuda.pack import FIXED, SCALE, TEMPORARY, WEIGHT
-from vertexrt.kernels.cuda.persistent import PersistentExecutable
-from vertexrt.kernels.cuda.persistent_launch import Paths, PersistentLaunch, WrittenScripts
+from vertexrt.kernels.cuda.persistent_launch import (
+    PersistentLaunch,
+    WrittenScripts,
+    record_launch,
+    write_launch,
+)
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import NO_LIST, StepEnd
-from vertexrt.kernels.cuda.upload import ReadyRun, UploadRoom, UploadSlot
-from vertexrt.kernels.cuda.verify_launch import verify_launch
+from vertexrt.kernels.cuda.streams import Streams
+from vertexrt.kernels.cuda.verify_cells import verify_launch
 
 Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
@@ -269,16 +271,16 @@ def ready_table(
     run: Run,
     part: Part,
     ending: StepEnd | None,
-    branches: Branches | None,
+    streams: Streams | None,
     replays: bool,
 ) -> ReadyRun:
     """Upload a minibatch of the batched engine.
 
     Args:
-        branches: launch in place of `driver.launch`; replays: it may be replayed.
+        streams: launch in place of `driver.launch`; replays: it may be replayed.
     """
     executable: Any = run.ready.executable
-    table = (executable.table_of(run) if branches is None else run.layout.table)[part.launches]
+    table = (executable.table_of(run) if streams is None else run.layout.table)[part.launches]
     replay = replay_of(session, run, part) if replays else None
     lookups = session.sorted_lookups(run, table, replay is not None)
     if replay is not None and ending is not None and not ending.groups:
@@ -287,9 +289,9 @@ def ready_table(
     slot, words, addresses = session.stage(executable, run, part, lists, ending, replay)
 
     apart = None
-    if branches is not None:  # what launches is kept with a run, so it does not hold that
+    if streams is not None:  # what launches is kept with a run, so it does not hold that
         lasting = run if run.kept is None else replace(run.bare(), kept=None)
-        apart = branches.launcher(lasting, table, words, lookups[:2])
+        apart = streams.launcher(lasting, table, words, lookups[:2])
     leave = leave_results(session, run, words, addresses)
     end: list[bytes] = []
     if ending is not None:
@@ -318,7 +320,7 @@ def ready_table(
 
 def ready_scripts(
     persistent: PersistentLaunch, run: Run, part: Part, ending: StepEnd | None
-) -> tuple[ReadyRun, tuple[PersistentExecutable, Paths, WrittenScripts]]:
+) -> tuple[ReadyRun, WrittenScripts]:
     """Write the scripts of a minibatch, and upload both."""
     table, updates = run.layout.table[part.launches], ending is not None and not ending.apart
     clips = ending is not None and updates and ending.clip_norm > 0.0
@@ -326,8 +328,8 @@ def ready_scripts(
     slot = buffers.next()
     found = write_launch(run, table, persistent, clips, updates, partial(buffers.room, slot))
     if config().check:
-        verify_launch(run, table, *found)
-    return persistent.ready(run, part, found[1:], ending, slot), found
+        verify_launch(run, table, found)
+    return persistent.ready(run, part, found, ending, slot), found
 
 
 def launch_watched(
@@ -340,10 +342,10 @@ def launch_watched(
     """Launch a persistent kernel, which leaves time stamps, and wait for it."""
     persistent.watched = True
     try:
-        ready, (executable, paths, written) = ready_scripts(persistent, run, part, ending)
+        ready, written = ready_scripts(persistent, run, part, ending)
         ready.launch(part)
         persistent.session.memory.synchronize()  # for steps of groups, with their limit
-        record_launch(timeline, executable, written, paths, persistent.seen())
+        record_launch(timeline, written, persistent.seen())
     finally:
         persistent.watched = False
     return ready.slot

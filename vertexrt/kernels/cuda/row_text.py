@@ -17,6 +17,15 @@ WARP = 32
 # Words that are there only where edges are split or of several relations, or something of edges is
 # pulled: see `Binding.edge_words`.
 EVERY_PTR, EDGE_ORDER, RELATION_PTR = "every_ptr", "edge_order", "relation_ptr"
+# The types of words, without their numbers; others are "const int*".
+WORD_TYPES = {
+    **dict.fromkeys(("temporary", "tensor_", "gradient_"), "real*"),
+    **dict.fromkeys(("zero", "weight", "param_", "float_", "seed_"), "const real*"),
+    "arrived": "int*",
+    "scale": "const double*",
+    "random_seed": "const long long*",
+    "above_": "int",
+}
 # Names of words with a number, see `word_names`, and of what is made of them.
 KINDS = "tensor_|param_|gradient_|int_|float_index_|float_|seed_row_|seed_|above_"
 NUMBERED = re.compile(rf"\b(b_|c|)({KINDS}|)(\d+)(?=_|\b)")
@@ -80,11 +89,11 @@ class RowText:
         self._edge_named: set[str] = set()
         self._count = 0
         if edges:
-            self.word("edge_row", "const int*")
+            self.word("edge_row")
 
-    def word(self, name: str, kind: str) -> str:
+    def word(self, name: str) -> str:
         """Ask for an argument; return its name in the source."""
-        self.words.setdefault(name, kind)
+        self.words.setdefault(name, WORD_TYPES.get(name.rstrip("0123456789"), "const int*"))
         return name
 
     def row_value(self, name: str, kind: str, value: str) -> str:
@@ -162,11 +171,11 @@ class RowText:
         """Return the pointer to row 0 of a place."""
         if place.memory == Memory.TEMPORARY:
             return self.temporary(self.taken[place.number])
-        return self.word(tensor_word(place), "real*")
+        return self.word(tensor_word(place))
 
     def temporary(self, t: Temporary) -> str:
         """Return the pointer to row 0 of a temporary."""
-        memory = self.word("temporary", "real*")
+        memory = self.word("temporary")
         rows = self.row_value("n_pad", "long long", f"(a.n + {PAD - 1}) / {PAD} * {PAD}")
         edges = self.row_value("m_pad", "long long", f"(a.m + {PAD - 1}) / {PAD} * {PAD}")
         sizes = [f"{n} * {k}" for n, k in ((rows, t.rows), (edges, t.edges)) if k]
@@ -175,33 +184,33 @@ class RowText:
 
     def first_edge(self) -> str:
         """Return the first edge of the row."""
-        pointer = self.word("edge_ptr", "const int*")
+        pointer = self.word("edge_ptr")
         return self.row_value("first_edge", "auto", f"{pointer}[row]")
 
     def end_edge(self) -> str:
         """Return the end of the edges of the row."""
-        pointer = self.word("edge_ptr", "const int*")
+        pointer = self.word("edge_ptr")
         return self.row_value("end_edge", "auto", f"{pointer}[row + 1]")
 
     def first_of_every(self) -> str:
         """Return the first edge of the row that `gather_all` reads."""
         if not self.splits_edges:
             return self.first_edge()
-        pointer = self.word(EVERY_PTR, "const int*")
+        pointer = self.word(EVERY_PTR)
         return self.row_value("first_of_every", "int", f"{pointer}[row]")
 
     def end_of_every(self) -> str:
         """Return the end of the edges of the row that `gather_all` reads."""
         if not self.splits_edges:
             return self.end_edge()
-        pointer = self.word(EVERY_PTR, "const int*")
+        pointer = self.word(EVERY_PTR)
         return self.row_value("end_of_every", "int", f"{pointer}[row + 1]")
 
     def edges_of(self, relation: int) -> tuple[str, str]:
         """Return the first edge of the row in a relation that is read whole, and the end."""
         if self.relations == 1:
             return self.first_of_every(), self.end_of_every()
-        pointer = self.word(RELATION_PTR, "const int*")
+        pointer = self.word(RELATION_PTR)
 
         def begin(of: int) -> str:
             return self.row_value(

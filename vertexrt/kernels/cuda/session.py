@@ -8,7 +8,6 @@ next minibatch while the device works on this one (VPPS, section III-C1).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from struct import Struct
 from typing import Any
 
@@ -20,30 +19,32 @@ from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.update import NO_RANGES
 from vertexrt.errors import DeviceError, number_of
 from vertexrt.graph.device_rows import DeviceRows
-from vertexrt.kernels.cuda.calls import addresses_of, launch_each
-from vertexrt.kernels.cuda.compile import FOLDER
-from vertexrt.kernels.cuda.device import Allocation, Calls, Device
-from vertexrt.kernels.cuda.device_memory import SMALLER_MODEL, DeviceMemory, amount
+from vertexrt.kernels.cuda.device import Allocation, Array, Calls, Device
+from vertexrt.kernels.cuda.device_memory import (
+    SMALLER_MODEL,
+    DeviceMemory,
+    UploadBuffers,
+    UploadRoom,
+    UploadSlot,
+    amount,
+)
+from vertexrt.kernels.cuda.driver import (
+    LEAST_SPLIT,
+    addresses_of,
+    launch_each,
+    load_wide,
+    split_bytes,
+)
 from vertexrt.kernels.cuda.executable import Uploads
 from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.lookups import sort_lookups
 from vertexrt.kernels.cuda.pack import PackedUpload, aligned, pack
-from vertexrt.kernels.cuda.rules import kernels, structs
-from vertexrt.kernels.cuda.step_end import FOUND, StepEnd
-from vertexrt.kernels.cuda.upload import UploadBuffers, UploadRoom, UploadSlot
-from vertexrt.kernels.cuda.wide_products import LEAST_SPLIT, load_wide, split_bytes
+from vertexrt.kernels.cuda.step_end import FOUND, StepEnd, update_source
 
-Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
-LAUNCH = Struct("4q")  # as `calls.launch_each` reads it
+LAUNCH = Struct("4q")  # as `driver.launch_each` reads it
 COUNTERS = 4 * LIMITS.counters  # bytes of those of a stream
-
-
-@cache
-def update_source() -> str:
-    """Return the kernels at the end of a step; each rule has those that check and that update."""
-    return (FOLDER / "update.cu").read_text() + structs() + kernels()
 
 
 class Session:
@@ -74,11 +75,11 @@ class Session:
         self.values = self.memory.take(store.values.nbytes, "parameters", SMALLER_MODEL)
         self.gradients = self.memory.cleared(self.trained * size, "gradients")
         self.moments: Allocation | None = None
-        self.arena = Allocation(0, 0, None)
+        self.arena = Allocation()
         self._lent: tuple[tuple[int, int], Any] = (0, 0), None  # the arena as an array, and where
-        self.zero = Allocation(0, 0, None)  # the row that an absent child or pull reads
-        self.squares = Allocation(0, 0, None)
-        self.taken = Allocation(0, 0, None)  # rows on their way to the host
+        self.zero = Allocation()  # the row that an absent child or pull reads
+        self.squares = Allocation()
+        self.taken = Allocation()  # rows on their way to the host
         self.found = self.memory.cleared(FOUND * 8, "results")
         self.gave_up = device.pinned(8).view(np.int64)
         self.gave_up[0] = 0
@@ -102,7 +103,7 @@ class Session:
             return
         graphs = run.share.batch.num_graphs
         self.memory.synchronize()
-        self.arena = Allocation(0, 0, None)
+        self.arena = Allocation()
         for size in (need + need // 4, need):
             try:
                 self.arena = self.device.allocate(size)
@@ -118,11 +119,6 @@ class Session:
             f"take batches of about {fits} graphs" if fits > 0 else "take device='cpu'",
         )
 
-    def use_arena(self, arena: Allocation) -> None:
-        """Take another arena, when nothing computes in this one any more."""
-        self.memory.synchronize()
-        self.arena = arena
-
     def arena_here(self) -> Any:
         """Return the arena as an array of the device; it does not keep its memory alive."""
         at = self.arena.address, self.arena.size
@@ -131,14 +127,6 @@ class Session:
         return self._lent[1]
 
     # Copies of parameters.
-
-    def take_moments(self, moments: Array) -> None:
-        """Copy an optimizer's moments to the device."""
-        if self.moments is None or self.moments.size != moments.nbytes:
-            self.moments = self.memory.take(
-                moments.nbytes, "moments", "take SGD, or a smaller model"
-            )
-        self.memory.upload(self.moments, moments)
 
     def clear_gradients(self) -> None:
         """Set all gradients to zero."""
@@ -159,29 +147,17 @@ class Session:
         """Return what `driver.launch` calls on a stream."""
         found = self._calls.get(calls)
         if found is None:
-            wide = load_wide(self.device, self.dtype)
-            split = self._split_of(calls.handle) if any(wide) else 0
+            wide, split = load_wide(self.device, self.dtype), 0
+            # Splits leave sums, where a weight is large enough; streams that have the same handle
+            # come one after the other.
+            if any(wide) and self.values.size >= LEAST_SPLIT * self.dtype.itemsize:
+                if calls.handle not in self._split:
+                    size = split_bytes(self.device.processors)
+                    self._split[calls.handle] = self.memory.cleared(size, "sums of products")
+                split = self._split[calls.handle].address
             found = addresses_of(calls, self._scalars, self.device.processors, (split, *wide))
             self._calls[calls] = found
         return found
-
-    @property
-    def splits_depth(self) -> bool:
-        """Tell whether blocks may share the depth of a wide product."""
-        return self.values.size >= LEAST_SPLIT * self.dtype.itemsize
-
-    def _split_of(self, handle: int) -> int:
-        """Return where splits of wide products leave their sums, 0 where no weight is large enough.
-
-        Args:
-            handle: of cuBLAS: streams that have the same one come one after the other.
-        """
-        if not self.splits_depth:
-            return 0
-        if handle not in self._split:
-            size = split_bytes(self.device.processors)
-            self._split[handle] = self.memory.cleared(size, "sums of products")
-        return self._split[handle].address
 
     def uploaded(self, slot: UploadSlot) -> UploadSlot:
         """Note that all was asked for which reads or fills a slot; return it."""
@@ -218,7 +194,7 @@ class Session:
     def sorted_lookups(self, run: Run, table: Int64, padded: bool = False) -> tuple[Array, ...]:
         """Return what `sort_lookups` does for launches of the batched engine."""
         executable: Any = run.ready.executable
-        found: tuple[Array, ...] = sort_lookups(
+        return sort_lookups(
             table,
             (executable.lookups_ptr, executable.lookups),
             run.inputs.index,
@@ -227,7 +203,6 @@ class Session:
             self.marks(run.variant.reader.largest),
             padded,
         )
-        return found
 
     def stage(
         self,
@@ -284,8 +259,7 @@ class Session:
 
         def packed(there: int) -> PackedUpload:
             pinned, address = slot.pinned[first:], into.memory.address + first
-            found: PackedUpload = pack(pinned, address, facts, arrays, (*places, there), more_lists)
-            return found
+            return pack(pinned, address, facts, arrays, (*places, there), more_lists)
 
         end, common, at, words, addresses = packed(into.there)
         if end < 0 or first + end > into.memory.size:
@@ -320,7 +294,7 @@ class Session:
         """Launch kernels of the end of a step, all of them at once: no signal comes between."""
         if launches:
             packed, calls = np.frombuffer(b"".join(launches), np.int64), self.device.calls
-            self.device.check(launch_each(calls.launch, calls.stream, packed), -1, -1)
+            self.device.check(launch_each(calls.launch, calls.stream, packed))
 
 
 class DeviceArena:
@@ -347,3 +321,54 @@ class DeviceArena:
             array, self._session.arena.address + start * self.dtype.itemsize
         )
         return array
+
+
+class Copies:
+    """The two copies of parameters and moments.
+
+    Attributes:
+        host_newer, device_newer: which of them may have been written to since both were the same.
+        shared: others write to parameters on the device, in the order of the caller's stream, and
+            read them there: what the host writes goes there at once.
+    """
+
+    def __init__(self, session: Session, store: ParameterStore) -> None:
+        self._session, self._store = session, store
+        self.host_newer, self.device_newer, self.shared = True, False, False
+        self._moments: Array | None = None
+        self._moments_newer = False  # on the host
+
+    def to_host(self) -> None:
+        """Bring parameters and moments to the host, where they may be changed."""
+        session = self._session
+        if self.shared:
+            session.device.follow_caller()
+        if self.shared and self.host_newer:
+            session.memory.upload(session.values, self._store.values)  # and waits
+        elif self.device_newer or self.shared:
+            session.memory.download(self._store.values, session.values.address)
+        if self.device_newer and self._moments is not None and session.moments is not None:
+            session.memory.download(self._moments, session.moments.address)
+        self.host_newer, self._moments_newer = not self.shared, True
+        self.device_newer = False  # last: a signal may come before it, and all is done again
+
+    def written(self) -> None:
+        """Note that parameters on the host are being set."""
+        self.host_newer = True
+
+    def to_device(self, moments: Array | None = None) -> None:
+        """Bring to the device what is newer on the host, and moments that a step needs."""
+        session = self._session
+        other = moments is not None and moments is not self._moments
+        if other and self._moments is not None:
+            self.to_host()  # what another optimizer has on the device would be lost
+        if self.host_newer:
+            session.memory.upload(session.values, self._store.values)
+        if moments is not None and (other or self._moments_newer):
+            self._moments = None  # until all of these are there
+            if session.moments is None or session.moments.size != moments.nbytes:
+                action = "take SGD, or a smaller model"
+                session.moments = session.memory.take(moments.nbytes, "moments", action)
+            session.memory.upload(session.moments, moments)
+            self._moments, self._moments_newer = moments, False
+        self.host_newer = False

@@ -1,10 +1,15 @@
-"""How a step ends on a device: with the loss, the norm of the gradients, and an update."""
+"""How a step ends on a device: with the loss, the norm of the gradients, and an update.
+
+An update rule is a struct in CUDA, of which `update.cuh` makes loops over pieces.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from struct import Struct
+from functools import cache
+from textwrap import indent
 from typing import NamedTuple
 
 import numpy as np
@@ -14,17 +19,17 @@ from vertexrt.engine.batched import Run
 from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.parameters import ParameterStore
 from vertexrt.engine.update import Touched, Update, updated_ranges
-from vertexrt.ir.updates import UpdateRule
+from vertexrt.ir.expressions import CUDA, translate
+from vertexrt.ir.updates import RULES, UpdateRule
+from vertexrt.kernels.cuda.compile import FOLDER
+from vertexrt.kernels.cuda.structs import MOST_SCALARS, RECORD
 
 Int64 = npt.NDArray[np.int64]
 Found = npt.NDArray[np.float64]  # [FOUND]
 
 PIECE, SUMMERS, THREADS, PIECES_A_BLOCK = 1024, 1024, 256, 8  # of update.cu
-MOST_SCALARS = 16  # of update.cuh
-STORE, FINISH = Struct(f"12q{MOST_SCALARS}d"), Struct("6q2d")  # its structs
-pack_store, pack_finish = STORE.pack, FINISH.pack
 NO_SCALARS = (0.0,) * MOST_SCALARS
-FOUND = 8  # `Record` of processor.cuh
+FOUND = RECORD.size // 8
 LOSS, NORM, _, REFUSED, GAVE_UP, GAVE_UP_AT, GAVE_UP_INSTRUCTION, REACHED = range(FOUND)
 UNTOLD = np.array([math.nan, *[0.0] * (FOUND - 1)])  # a loss that is no number is refused
 NO_LIST = np.zeros(0, np.int32)
@@ -141,3 +146,65 @@ def ending_of(model: CompiledModel, run: Run, update: Update, scale: float) -> S
     start = int(run.layout.plan.base[run.variant.table.numbers["push", "loss"]])
     loss = start, run.num_rows, bool(len(run.layout.weight)), scale
     return end_of(model.store, update, model.touched(run), loss)
+
+
+def struct_name(rule: UpdateRule) -> str:
+    """Return the name of a rule's struct."""
+    return f"Rule_{rule.name}"
+
+
+def struct_of(rule: UpdateRule) -> str:
+    """Write the struct of a rule: how many slots it has, and one element's step."""
+    assert 2 + len(rule.scalars) <= MOST_SCALARS, f"{rule.name}: make Store longer"
+    slots = [slot.name for slot in rule.state]
+    there = ("value", "g", *slots)
+    names = {f"s{k}": f"real(s[{k + 2}])" for k in range(len(rule.scalars))}
+    names |= {name: f"{name}_" for name in (*there, *dict(rule.lines))}
+    lines = [f"real {slot}_ = state[{k}];" for k, slot in enumerate(slots)]
+    for name, expression in rule.lines:
+        kind = "" if name in there else "const real "
+        lines.append(f"{kind}{name}_ = {translate(expression, names, CUDA)};")
+    lines += [f"state[{k}] = {slot}_;" for k, slot in enumerate(slots)]
+    body = indent("\n".join(lines), " " * 8)
+    return (
+        f"struct {struct_name(rule)} {{\n"
+        f"    static constexpr int SLOTS = {len(slots)};\n"
+        "    __device__ __forceinline__ static void step(\n"
+        "        real& value_, real g_, real* state, const double* s) {\n"
+        f"{body}\n    }}\n}};\n"
+    )
+
+
+def structs(rules: Sequence[UpdateRule] = RULES) -> str:
+    """Write the structs of rules."""
+    return "".join(struct_of(rule) for rule in rules)
+
+
+def kernels() -> str:
+    """Write the kernels of all rules: one that joins, one that checks, and one that updates."""
+    return "".join(
+        f"VRT_KERNEL({what}_{rule.name}, {struct}, {THREADS}) "
+        f"{{ {what}<{struct_name(rule)}>({given}); }}\n"
+        for rule in RULES
+        for what, struct, given in (
+            ("join", "Joining", "a"),
+            ("check", "Store", "a, FIRST_PIECE"),
+            ("update", "Store", "a, FIRST_PIECE"),
+        )
+    )
+
+
+def update_cases(rules: Sequence[UpdateRule]) -> list[str]:
+    """Write the instructions of a persistent kernel that check and update by a rule, if any."""
+    lines = []
+    for name in map(struct_name, rules):
+        check = f"[&](long long first) {{ check<{name}>(a.o.store, first); }}"
+        lines.append(f"    case CHECK: for_each_piece(a.o, {check}); break;")
+        lines.append(f"    case UPDATE: update_staged<{name}>(a.o.store); break;")
+    return lines
+
+
+@cache
+def update_source() -> str:
+    """Return the kernels at the end of a step; each rule has those that check and that update."""
+    return (FOLDER / "update.cu").read_text() + structs() + kernels()

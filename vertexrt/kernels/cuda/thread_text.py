@@ -5,12 +5,13 @@ An element is in a register `r17` of the thread that makes it, a number of the r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from vertexrt.kernels.cuda.edge_sums import write_edge_sums
+from vertexrt.ir.program import ABOVE
 from vertexrt.kernels.cuda.element_text import LANES, ElementText
-from vertexrt.kernels.cuda.row_text import RowText
-from vertexrt.lower.kernel import Temporary, ValuePlace, register_name
+from vertexrt.kernels.cuda.row_text import RowText, above_word
+from vertexrt.lower.kernel import Expression, FromParents, Temporary, ValuePlace, register_name
 from vertexrt.lower.threads import (
     EdgeSum,
     ElementLoop,
@@ -28,6 +29,7 @@ from vertexrt.lower.threads import (
 WAIT = "row_wait<T>();"
 PARTIAL = {"reduce_sum": "RowSum", "reduce_max": "RowMax", "logsumexp": "RowLogSumExp"}
 EDGE_ROW = ["const int e = (int)a.elo + i;", "const int row = edge_row[e];"]
+UNROLLED = '_Pragma("unroll 8")'  # a vertex may have many parents: loads must overlap
 
 
 class ThreadText:
@@ -73,7 +75,7 @@ class ThreadText:
         ]
         rows = EDGE_ROW
         if not kernel.edges and kernel.listed:
-            listed = self.t.word("rows", "const int*")
+            listed = self.t.word("rows")
             rows = [f"const int row = a.lo >= 0 ? (int)a.lo + i : {listed}[a.at + i];"]
         elif not kernel.edges:
             rows = ["const int row = (int)a.lo + i;"]
@@ -92,7 +94,7 @@ class ThreadText:
         name = f"v{part.number}"
         if isinstance(part.value, EdgeSum):
             self.t.line(f"real {name} = 0;")
-            write_edge_sums(self.elements, [(part.value, name)])
+            _write_edge_sums(self.elements, [(part.value, name)])
         else:
             self.t.line(f"const real {name} = {self.elements.value(part.value)};")
         for to in part.to:
@@ -194,7 +196,7 @@ class ThreadText:
                 self._after += [self._store_number(to, f"v{number}") for to in x.to]
 
     def _sum_up(self) -> None:
-        write_edge_sums(self.elements, self._joined)
+        _write_edge_sums(self.elements, self._joined)
         self._joined = []
 
     def _make(self, x: MakeElements) -> None:
@@ -213,3 +215,110 @@ class ThreadText:
 
     def _store(self, to: ValuePlace, register: str) -> str:
         return f"store<W>({self.t.base(to)} + j, {register});"
+
+
+# Sums over the edges of a row, and the largest of them.
+
+
+@dataclass(frozen=True, slots=True)
+class Edges:
+    """Edges of a row in the source: `counter` runs over them.
+
+    Attributes:
+        begin, end: of the counter.
+        skip: the test of edges that have nothing; "" for none.
+        made: what is declared for an edge.
+        source: writes what an edge has.
+    """
+
+    counter: str
+    begin: str
+    end: str
+    skip: str
+    made: tuple[str, ...]
+    source: Callable[[], str]
+
+
+def _write_edge_sums(elements: ElementText, sums: Sequence[tuple[EdgeSum, str]]) -> None:
+    """Add what the edges of a row have to a total, or find the largest.
+
+    Several sums, each over what the parents of a row left in a tensor, are made in one loop.
+    """
+    (x, total), *others = sums
+    if others:
+        found = []
+        for x, total in sums:
+            (source,) = x.sources
+            found.append((_edges_of(elements, x, source, elements.t.fresh("parent")), total))
+        _add_edges(elements, sorted(found, key=lambda each: bool(each[0].skip)), x.size)
+        return
+    for source in x.sources:
+        edges = _edges_of(elements, x, source, "parent")
+        if x.largest:
+            _find_largest(elements, edges, x.size, total)
+        else:
+            _add_edges(elements, [(edges, total)], x.size)
+
+
+def _find_largest(elements: ElementText, edges: Edges, size: int, total: str) -> None:
+    t, e, first = elements.t, edges.counter, elements.t.fresh("first")
+    t.line(f"bool {first} = true;")
+    t.line(UNROLLED)
+    with t.over_edges(f"for (int {e} = {edges.begin}; {e} < {edges.end}; ++{e})", *edges.made):
+        if edges.skip:
+            t.line(f"if ({edges.skip}) continue;")
+        new = edges.source()
+        t.line(f"{LANES if size else ''}{total} = {first} ? {new} : vrt_max({total}, {new});")
+        t.line(f"{first} = false;")
+
+
+def _add_edges(elements: ElementText, sums: Sequence[tuple[Edges, str]], size: int) -> None:
+    """Add up the edges of a row, as a sum of short sums.
+
+    A vertex may have any number of children and of parents, and float32 would lose digits. What is
+    added up of all edges is loaded first: a load that depends on which edge it is ends in a branch.
+    """
+    t, first = elements.t, sums[0][0]
+    kind, each, element = ("Vec<W>", LANES, ".v[c]") if size else ("real", "", "")
+    e, until, some = first.counter, t.fresh("until"), [t.fresh("some") for _ in sums]
+    t.line(f"for (int {e} = {first.begin}; {e} < {first.end};) {{")
+    t.line(f"const int {until} = min({e} + ROWS_A_SUM, {first.end});")
+    for name in some:
+        t.line(f"{kind} {name};")
+        t.line(f"{each}{name}{element} = 0;")
+    t.line(UNROLLED)
+    with t.over_edges(f"for (; {e} < {until}; ++{e})"):
+        adds = []
+        for (edges, _), name in zip(sums, some, strict=True):
+            t.lines += edges.made
+            if edges.skip:
+                t.line(f"if (!({edges.skip})) {{")
+                t.line(f"{each}{name}{element} += {edges.source()};")
+                t.line("}")
+            else:
+                adds.append(f"{each}{name}{element} += {edges.source()};")
+        t.lines += adds
+    for (_, total), name in zip(sums, some, strict=True):
+        t.line(f"{each}{total} += {name}{element};")
+    t.line("}")
+
+
+def _edges_of(elements: ElementText, x: EdgeSum, of: Expression | FromParents, name: str) -> Edges:
+    """Return the edges of a row: to its children in a relation, or to what its parents left."""
+    t = elements.t
+    if not isinstance(of, FromParents):
+        child, ends = t.word("child_row"), t.edges_of(x.relation)
+        return Edges("e", *ends, f"{child}[e] < 0", (), lambda: elements.element(of))
+    pointer, edges = t.word("parent_ptr"), t.word("parent_edge")
+    left, skip = t.word(f"tensor_{of.tensor}"), ""
+    begin = t.row_value("first_parent", "int", f"{pointer}[row]")
+    end = t.row_value("end_parent", "int", f"{pointer}[row + 1]")
+    made = f"const auto {name} = {left} + (long long){edges}[p] * {max(x.size, 1)};"
+    if of.parents:
+        above = t.word(above_word(of.layer))
+        skip = f"{edges}[p] {'<' if of.parents == ABOVE else '>='} {above}"
+
+    def source() -> str:
+        return elements.once(f"load<W>({name} + j)") if x.size else f"(*{name})"
+
+    return Edges("p", begin, end, skip, (made,), source)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from vertexrt.engine.batched import Run
 from vertexrt.errors import PlanError
 from vertexrt.kernels.cuda.cell_script import (
     BACK,
@@ -28,12 +29,10 @@ from vertexrt.kernels.cuda.cell_script import (
     READS_ABOVE,
     TAKE,
 )
-from vertexrt.kernels.cuda.persistent_launch import Paths
+from vertexrt.kernels.cuda.persistent_launch import WrittenScripts
+from vertexrt.kernels.cuda.verify_rounds import verify_rounds
 from vertexrt.scheduler.schedule import Schedule
 from vertexrt.script.groups import bounds_of
-
-if TYPE_CHECKING:
-    from vertexrt.kernels.cuda.persistent import PersistentExecutable
 
 Array = np.ndarray[Any, Any]
 
@@ -71,25 +70,21 @@ class Moved:
 
 
 def verify_cells(
-    table: Array,
-    schedule: Schedule,
-    graph_ptr: Array,
-    executable: PersistentExecutable,
-    path: Paths,
+    table: Array, schedule: Schedule, graph_ptr: Array, written: WrittenScripts
 ) -> None:
     """Check the scripts of all groups on all sides that run cells.
 
     Raises: PlanError, which names side, group and level.
     """
-    facts, words = executable.cells, path.cells.reshape(-1, 4)
-    groups = path.groups
+    facts, words = written.executable.cells, written.cells.reshape(-1, 4)
+    groups = written.groups
     bounds = bounds_of(graph_ptr, groups)
     for s in range(len(facts.sides)):
         if not facts.sides[s, IS_CELL]:
             continue
         back = bool(facts.sides[s, BACK])
         for g in range(groups):
-            begin, first = path.cell_sections.reshape(-1, groups, 2)[s, g].tolist()
+            begin, first = written.cell_sections.reshape(-1, groups, 2)[s, g].tolist()
             wanted: dict[int, int] = {}
             for p, n, row in table[:, :3].tolist():
                 if facts.side_of[p] == s:
@@ -267,3 +262,16 @@ class _Group:
         if not holds:
             wanted = "rows in order, each in its place"
             raise PlanError.at("cells", f"{self.at}: {got}", wanted, "report this as a bug")
+
+
+def verify_launch(run: Run, table: Array, written: WrittenScripts) -> None:
+    """Check all scripts of a launch before it, as they go up to the device.
+
+    Args:
+        table: the launches that the scripts stand for.
+    Raises: PlanError, which names group or launch, and the instruction.
+    """
+    executable = written.executable
+    tasks = [each.task for each in executable.writer.tasks]
+    verify_rounds(run, table, tasks, executable.facts, written)
+    verify_cells(table, run.layout.schedule, run.share.batch.graph_ptr, written)

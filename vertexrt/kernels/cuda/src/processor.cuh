@@ -41,34 +41,9 @@ __device__ __forceinline__ SharedState& shared_state() {
 
 #include "update.cuh"
 
-// What a step found, and the record of a wait that ran out: code, processor, instruction, and the
-// value of the counter.
-struct Record {
-    Found found;
-    double code, processor, instruction, reached;
-};
 enum { FINE, GRID_WAIT, GROUP_WAIT };
 
-struct ScriptWord;                       // see cell.cuh
 typedef unsigned long long FlaggedWord;  // see flagged.cuh: the element is in the lower half
-
-// The arguments of the kernel; `Job<WORDS>` adds the words.
-struct Orders {
-    const Instruction* script;  // of all processors
-    unsigned* counters;    // zero: of the grid, whether a wait ran out, of the groups, of the sides
-    FlaggedWord* flagged;  // zero, or null: see flagged.cuh
-    Record* record;
-    long long groups, patience;  // nanoseconds
-    long long* stamps;           // [processors, most_stamps, 4] or null, see `Timestamps`
-    long long most_stamps, shared_bytes;
-    long long begin, end;         // what the launch runs of the script of all processors
-    long long members;            // of a group that is a cluster, 0 where groups are none
-    volatile long long* gave_up;  // of the host: 1 once a wait has run out
-    const ScriptWord* cells;      // the scripts of cells of all groups
-    const int* cell_sections;     // [sides, groups, 2] where each begins, and how long its piece is
-    Store store;
-    Finish finish;
-};
 
 template <int WORDS>
 struct Job {

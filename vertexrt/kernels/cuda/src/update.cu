@@ -1,5 +1,5 @@
-// The kernels at the end of a step, as the batched engine launches them; `rules.py` adds those of
-// each update rule. And one that copies results.
+// The kernels at the end of a step, as the batched engine launches them; `step_end.py` adds those
+// of each update rule. And one that copies results.
 #include "update.cuh"
 
 #define FIRST_PIECE ((long long)blockIdx.x * WARPS)
@@ -25,34 +25,18 @@ VRT_KERNEL(clamp_kernel, Store, 256) {
 VRT_KERNEL(finish_step_kernel, Finish, 1024) { finish_step<1024>(a); }
 
 // The losses of rows, whose sum counts times a scale.
-struct Losses {
-    const real* loss;
-    const real* weight;  // null: each row counts once
-    long long rows;
-    double scale;
-};
 template <int THREADS>
 __device__ __forceinline__ double scaled_loss(const Losses& a) {
     return sum_losses<THREADS>(a.loss, a.weight, a.rows) * a.scale;
 }
 
 // The loss of a pass that does not update.
-struct SummedLoss {
-    real* to;
-    Losses of;
-};
 VRT_KERNEL(sum_loss_kernel, SummedLoss, 1024) {
     const double loss = scaled_loss<1024>(a.of);
     if (threadIdx.x == 0) *a.to = real(loss);
 }
 
-// Rows of a tensor that are wanted: `count` elements, `size` of a row, from a block on.
-struct TakenRows {
-    real* to;
-    const real* from;
-    const int* rows;
-    long long count, size, first_block;
-};
+// Rows of some tensors that are wanted.
 struct TakenTensors {
     TakenRows of[4];  // as `MOST_TAKEN` says; of none there are 0 elements
 };
@@ -62,7 +46,7 @@ VRT_KERNEL(take_rows_kernel, TakenTensors, 256) {
         const TakenRows& t = a.of[k];
         const long long i = ((long long)blockIdx.x - t.first_block) * 256 + threadIdx.x;
         if (i < 0 || i >= t.count) continue;
-        t.to[i] = t.from[t.rows[i / t.size] * t.size + i % t.size];
+        t.to[i] = t.tensor[t.rows[i / t.size] * t.size + i % t.size];
     }
 }
 
@@ -72,13 +56,7 @@ VRT_KERNEL(take_rows_kernel, TakenTensors, 256) {
 // What a process tells the others: whether a wait ran out in its launches, a signal, numbers that
 // all must have alike, and after them the losses of its shares.
 enum { GAVE_UP, SIGNAL, STRUCTURE, INDEX, SEED, PARAMETERS, LOSSES };
-struct Telling {
-    double* to;
-    const double* code;  // of the record that launches leave
-    const real* values;  // each `stride`-th is looked at
-    long long count, stride;
-    double given[PARAMETERS - SIGNAL];  // from SIGNAL on
-};
+static_assert(sizeof(Telling::given) == sizeof(double) * (PARAMETERS - SIGNAL), "from SIGNAL on");
 
 // 32 bits of a number and of its place. A sum of 2^20 of them has no rounding in a double.
 __device__ __forceinline__ unsigned mixed(real value, long long place) {
@@ -107,18 +85,6 @@ __device__ __forceinline__ void tell(const Telling& a) {
 
 // Gradients of a share as a flat array: the dense part in pieces, then rows of tables, a warp for
 // each. The first two blocks tell, and sum the loss of the share.
-struct Packing {
-    const real* from;  // the store; null, where the share has no graph and zeros are packed
-    real* to;
-    const long long* row_start;
-    const int* row_width;
-    const long long* row_at;  // when packed
-    long long dense, dense_pieces, pieces;
-    double* loss;  // where it is told
-    Telling telling;
-    Losses losses;
-};
-
 VRT_KERNEL(pack_kernel, Packing, 256) {
     if (blockIdx.x == 0) return tell(a.telling);
     if (blockIdx.x == 1) {
@@ -135,7 +101,7 @@ VRT_KERNEL(pack_kernel, Packing, 256) {
         auto read = [&](int i) {
             Vec<W> x;
             VRT_LANES x.v[c] = 0;
-            return a.from ? load<W>(a.from + piece.start + i) : x;
+            return a.gradients ? load<W>(a.gradients + piece.start + i) : x;
         };
         auto write = [&](int i, const Vec<W>& x) { store<W>(a.to + to + i, x); };
         read_ahead<4, W>(piece.width, read, write);
@@ -143,31 +109,10 @@ VRT_KERNEL(pack_kernel, Packing, 256) {
 }
 
 // to[i] = left[i] + right[i].
-struct Sum {
-    real* to;
-    const real* left;
-    const real* right;  // null: nothing
-    long long count;
-};
-
 VRT_KERNEL(add_kernel, Sum, 256) {
     const long long i = (long long)blockIdx.x * 256 + threadIdx.x;
     if (i < a.count) a.to[i] = a.right ? a.left[i] + a.right[i] : a.left[i];
 }
-
-// What is left of the sum goes to where updates read gradients. The first block looks at what
-// processes told each other.
-struct Joining {
-    Store store;  // its rows are those that are packed
-    const real* left;
-    const real* right;  // null: the left is the sum
-    const long long* row_at;
-    long long squares, checks;  // whether squares are summed; whether the update is checked
-    const double* told;         // [processes, numbers]
-    double* told_to;            // of the host, the same
-    const long long* stopped;   // of the host, or null: an exchange was ended
-    long long processes, numbers;
-};
 
 // Refuse the step, in all processes alike, where they do not agree, where one has not computed its
 // part, or where a loss is not finite; and in this one where an exchange was ended before it was

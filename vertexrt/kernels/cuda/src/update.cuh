@@ -2,39 +2,7 @@
 // parameters and clear their gradients. All decisions are made on the device.
 #pragma once
 #include "row_ops.cuh"
-
-// What a step found. `refused` stays set until the host has read it, so that no later step updates
-// parameters before the user knows.
-struct Found {
-    double loss, norm, scale, refused;
-};
-
-constexpr int MOST_SCALARS = 16;
-
-// The parameter store: the dense part in pieces of PIECE elements, then the touched rows of tables.
-// A warp works on a piece.
-struct Store {
-    real* values;
-    real* gradients;
-    real* moments;  // [*, total]
-    const long long* row_start;
-    const int* row_width;
-    double* squares;  // [pieces]
-    Found* found;
-    Found* told;  // of the host, or null: the update copies what was found
-    long long total, dense, dense_pieces, pieces;
-    // Weight decay added to gradients, factor of values, scalars of the rule.
-    double s[MOST_SCALARS];
-};
-
-struct Finish {
-    const real* loss;
-    const real* weight;  // null: each row counts once
-    const double* squares;
-    Found* found;
-    long long rows, pieces;
-    double loss_scale, clip_norm;  // 0: not clipped
-};
+#include "structs.cuh"
 
 constexpr int PIECE = 1024, WARPS = 8, WIDTH = 16 / sizeof(real);
 
@@ -149,7 +117,7 @@ __device__ __forceinline__ void finish_step(const Finish& a) {
     if (!(loss - loss == 0.0) || !(norm - norm == 0.0)) a.found->refused = 1.0;
 }
 
-// Values and state of W elements. A rule (`rules.py` writes a struct for each) has `SLOTS` of
+// Values and state of W elements. A rule (`step_end.py` writes a struct for each) has `SLOTS` of
 // state, and `step`, which moves one element, given its gradient.
 template <class Rule, int W>
 struct Updated {
