@@ -135,8 +135,13 @@ def backward(side: Side) -> None:
     kept_run.backward()
 
 
-@pytest.mark.parametrize("call", [CALLS["step"], step_with_groups, CALLS["own"], CALLS["update"]])
-@pytest.mark.parametrize("engine", ["batched", "persistent"])
+@pytest.mark.parametrize(
+    ("engine", "call"),
+    [
+        *(("batched", call) for call in (CALLS["step"], CALLS["own"], CALLS["update"])),
+        *(("persistent", call) for call in (CALLS["step"], step_with_groups)),
+    ],
+)
 @pytest.mark.parametrize("device", SHIM_AND_GPU)
 def test_each_call_of_a_device_may_be_the_last(device: str, engine: str, call: Any) -> None:
     """After any of them a step was done, or it was not; what follows has the bits of a twin."""
