@@ -11,19 +11,15 @@ import contextlib
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
-import pytest
 
 import vertexrt as vrt
-from tests.devices import gpu, shim
 from tests.fuzz import oracle
 from tests.fuzz.evaluate import OracleRun, PulledRows
 from tests.runs import (
-    ALL,
     TOLERANCE,
     Result,
     Way,
@@ -37,7 +33,6 @@ from tests.runs import (
 from vertexrt.graph import GraphBatch
 
 Network = vrt.VertexFunction | vrt.Model
-MARKS: dict[str, Any] = {"shim": shim, "cuda": gpu}
 
 PERSISTENT = Way("cpu", engine="persistent", processors=2, threads=2)
 ON_HOST = [Way(), Way("cpu"), Way("cpu", threads=2), PERSISTENT]
@@ -64,23 +59,9 @@ class Feature(NamedTuple):
     says: tuple[str, ...] = ()
 
 
-def ways(given: Iterable[Way], *more: Any) -> list[Any]:
-    """Return parameters of a test: others, then a way; those that need a device are marked."""
-    found = []
-    for way in given:
-        named = [way.device, way.dtype, way.policy, way.engine, way.threads, way.processors]
-        plain = ("float64", "frontier", "batched", 1, None)
-        told = [str(x) for k, x in enumerate(named) if x not in plain or not k]
-        passes = asdict(way.passes).items()
-        changed = [f"{field}={x}" for field, x in passes if x != getattr(ALL, field)]
-        name = "-".join([*map(str, more), *told, *changed])
-        found.append(pytest.param(*more, way, id=name, marks=MARKS.get(way.device, ())))
-    return found
-
-
 def rows(features: Mapping[str, Feature]) -> list[Any]:
     """Return the parameters of a test of features: a name and a way."""
-    return [row for name, each in features.items() for row in ways(each.ways, name)]
+    return [(name, way) for name, each in features.items() for way in each.ways]
 
 
 _found: dict[Any, list[list[Result]]] = {}  # what judges found: once for all ways of a feature

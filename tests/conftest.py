@@ -10,7 +10,8 @@ import pytest
 import scipy.linalg  # noqa: F401 (loads all BLAS libraries)
 from threadpoolctl import threadpool_limits
 
-from tests.devices import require
+from tests.devices import NEEDED, require
+from tests.runs import Way
 from vertexrt.cache.folders import folders
 from vertexrt.config import config
 from vertexrt.native.load import machine
@@ -49,6 +50,20 @@ TUNED, VERSION = llvm.create_pipeline_tuning_options, llvm.llvm_version_info
 def untuned(speed_level: int) -> llvm.PipelineTuningOptions:
     """Return options of no pass, whatever was asked for."""
     return TUNED(0)
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name ways in the names of tests."""
+    return str(val) if isinstance(val, Way) else None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what a test needs for what it runs on."""
+    callspec = getattr(item, "callspec", None)
+    for name in ("device", "kind", "name", "place", "way") if callspec else ():
+        given = callspec.params.get(name)
+        if mark := NEEDED.get(getattr(given, "device", given)):
+            item.add_marker(mark)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

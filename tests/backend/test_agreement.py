@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import vertexrt as vrt
-from tests.agreement import agree, compare, ways
+from tests.agreement import agree, compare
 from tests.functions import FUNCTIONS, LSTMChain
 from tests.runs import (
     SERIAL,
@@ -75,7 +75,7 @@ ROWS = {  # names -> ways in which they run
 
 
 @pytest.mark.parametrize(
-    ("name", "way"), [row for names, each in ROWS.items() for n in names for row in ways(each, n)]
+    ("name", "way"), [(n, way) for names, each in ROWS.items() for n in names for way in each]
 )
 @settings(max_examples=4, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())

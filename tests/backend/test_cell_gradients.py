@@ -9,7 +9,7 @@ import vertexrt as vrt
 from tests.agreement import agree
 from tests.backend.test_cuda_cells import CHAIN, COMB, DAG, TREE, executables
 from tests.backend.test_layers_in_turn import HIDDEN, OneWeight, batch_of_two_layers
-from tests.devices import gpu, require, shim
+from tests.devices import on_gpus, shim
 from tests.functions import CLASSES, FUNCTIONS, WORDS, E
 from tests.runs import PLAIN, TOLERANCE, Way, assert_bits, assert_same, evaluate, train
 from tests.shim_device import ShimDevice
@@ -66,17 +66,11 @@ def agrees(name: str, here: Network, shape: list[list[int]], dtype: str) -> None
         assert_bits(train(here, batch).parameters, first.parameters)
 
 
-@pytest.mark.parametrize(
-    ("device", "name", "processors", "dtype"),
-    [
-        *(pytest.param("shim", *case, marks=shim) for case in CASES),
-        *(pytest.param("cuda", *case, marks=gpu) for case in CASES),
-    ],
-)
+@pytest.mark.parametrize(("name", "processors", "dtype"), CASES)
+@on_gpus
 def test_they_are_those_of_the_reference(
     device: str, name: str, processors: int, dtype: str
 ) -> None:
-    require(device)
     here, (shape, weights) = net_of(name, processors, dtype, device=device), OF[name]
     agrees(name, here, shape, dtype)
     assert len(summed(here)) == weights

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.agreement import ways
 from tests.declared import Declared
 from tests.lstm_chains import ON_CPU, WAYS
 from tests.runs import Way
@@ -86,7 +85,7 @@ def made(way: Way, count: int = 3) -> tuple[Any, Any, Any]:
     return net, vrt.GraphBatch.from_graphs(graphs), p
 
 
-@pytest.mark.parametrize("way", ways(WAYS))
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("children", [SEQUENCE, TREE], ids=["sequence", "tree"])
 @pytest.mark.parametrize("beams", [1, 4])
 def test_searches_are_those_by_hand(way: Way, children: list[int], beams: int) -> None:

@@ -13,7 +13,7 @@ import pytest
 import vertexrt as vrt
 from benchmarks.papers.stacks import Form, Stack, stack_batch
 from tests.agreement import Feature, agree, holds, rows
-from tests.devices import gpu, on_gpus, shim
+from tests.devices import on_gpus
 from tests.launches import launch_of
 from tests.read_by_others import (
     Body,
@@ -50,8 +50,8 @@ def batch_of(layers: int, lengths: tuple[int, ...]) -> vrt.GraphBatch:
 @pytest.mark.parametrize(
     ("device", "cell", "layers", "residual", "processors", "dtype", "lengths"),
     [
-        *(pytest.param("shim", *case, marks=shim) for case in CASES),
-        *(pytest.param("cuda", *case, marks=gpu) for case in CASES[:ON_GPU]),
+        *(("shim", *case) for case in CASES),
+        *(("cuda", *case) for case in CASES[:ON_GPU]),
     ],
 )
 def test_stacks_agree_with_the_reference(

@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.agreement import MARKS, ways
 from tests.backend.test_on_device import SIZE, Lent, Node, assert_near, batch, host, lend
 from tests.declared import Declared
-from tests.devices import shim
+from tests.devices import SHIM_AND_GPU, shim
 from tests.lstm_chains import (
     ON_CPU,
     ON_GPU,
@@ -37,7 +36,7 @@ from tests.watched_device import break_counter, mend, watch
 from vertexrt.errors import DeviceError, PullError, UsageError
 
 
-@pytest.mark.parametrize("way", ways(WAYS))
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("lengths", [[STEPS], [3, 1, 5, 2]], ids=str)
 def test_an_lstm_by_hand(way: Way, lengths: list[int]) -> None:
     net, count = way.compile(Lstm()), sum(lengths)
@@ -77,7 +76,7 @@ class Noisy(Declared, arity=1, state={"h": SIZE}, w=(SIZE, SIZE)):
         self.scatter(h=self.push("h", h))
 
 
-@pytest.mark.parametrize("way", ways(WAYS))
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dropout", [False, True])
 def test_seeds(way: Way, dropout: bool) -> None:
     net = way.compile(Noisy())
@@ -96,7 +95,7 @@ def test_seeds(way: Way, dropout: bool) -> None:
     assert_near(net(graphs, dropout=dropout)["h"], first)
 
 
-@pytest.mark.parametrize("way", ways(way for way in WAYS if way.device in MARKS))
+@pytest.mark.parametrize("way", [way for way in WAYS if way.device in SHIM_AND_GPU])
 def test_arrays_of_a_device(way: Way) -> None:
     net, graphs = way.compile(Lstm()), chains([6, 2], *drawn(0, 8))
     there = lend(way.device, drawn(1, 8)[0])
@@ -116,7 +115,7 @@ def test_arrays_of_a_device(way: Way) -> None:
         assert_near(made[k], exact(net.parameters, [6, 2], drawn(k, 8)[0], words))
 
 
-@pytest.mark.parametrize("way", ways([ON_SHIM, ON_GPU]))
+@pytest.mark.parametrize("way", [ON_SHIM, ON_GPU])
 def test_tables_of_a_device(way: Way) -> None:
     net, graphs = way.compile(Node()), batch()
     judge = Way("reference", "float64").compile(Node())
@@ -238,7 +237,7 @@ def test_what_else_is_refused() -> None:
 # Pushes of chosen vertices, and passes that read arrays of a device: against an LSTM by hand.
 
 
-@pytest.mark.parametrize("way", ways(WAYS))
+@pytest.mark.parametrize("way", WAYS)
 def test_results_of_chosen_vertices(way: Way) -> None:
     net, lengths = way.compile(Lstm()), [3, 1, 9, 5]
     graphs = chains(lengths, *drawn(0, 18))
@@ -266,7 +265,7 @@ class LstmToSumUp(Lstm):
         self.push("loss", vrt.sum(self.gather(0).h))
 
 
-@pytest.mark.parametrize("way", ways(WAYS))
+@pytest.mark.parametrize("way", WAYS)
 def test_a_step_keeps_pushes_of_chosen_vertices(way: Way) -> None:
     net, lengths = way.compile(LstmToSumUp()), [3, 1, 9, 5]
     graphs = chains(lengths, *drawn(0, 18))

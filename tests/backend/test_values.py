@@ -17,7 +17,7 @@ from scipy.special import expit
 import vertexrt as vrt
 from tests.agreement import Feature, holds, rows
 from tests.declared import Declared
-from tests.devices import SHIM_AND_GPU, shim
+from tests.devices import SHIM_AND_GPU
 from tests.fuzz.campaign import Settings, drawn, run_functions
 from tests.fuzz.function import source
 from tests.messages import refused
@@ -45,7 +45,7 @@ def covering() -> list[int]:
     return chosen
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("shim", marks=shim)])
+@pytest.mark.parametrize("device", ["cpu", "shim"])
 @pytest.mark.parametrize("part", range(PARTS))
 def test_functions_of_every_op(part: int, device: str) -> None:
     for seed in covering()[part::PARTS]:
