@@ -9,6 +9,7 @@ import vertexrt as vrt
 from tests.agreement import agree
 from tests.backend.test_cuda_cells import CHAIN, COMB, DAG, TREE, executables
 from tests.backend.test_layers_in_turn import HIDDEN, OneWeight, batch_of_two_layers
+from tests.declared import Declared
 from tests.devices import on_gpus, shim
 from tests.functions import CLASSES, FUNCTIONS, WORDS, E
 from tests.runs import PLAIN, TOLERANCE, Way, assert_bits, assert_same, evaluate, train
@@ -129,11 +130,8 @@ def test_a_layer_sums_up_a_gradient_that_others_add_to(processors: int) -> None:
     assert any(h.is_sum for each in executables(here) for x in each.writer.sides for h in x.held)
 
 
-class Given(vrt.VertexFunction):
+class Given(Declared, state={"h": HIDDEN}):
     """What has no parameter, so that nothing is left for it."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"h": HIDDEN})
 
     def forward(self) -> None:
         self.scatter(h=vrt.tanh(self.pull("x", (HIDDEN,))))
