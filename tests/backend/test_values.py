@@ -35,12 +35,12 @@ PARTS = 6
 
 @functools.cache
 def covering() -> list[int]:
-    """Choose seeds whose functions together have all that those of any have."""
+    """Choose seeds whose functions, short ones first, have all that those of any have."""
     texts = {seed: source(drawn(seed, 5)[0]) for seed in range(200)}
     found = {seed: set(WORDS.findall(re.sub(r"\d+", "0", text))) for seed, text in texts.items()}
     left, chosen = set[str]().union(*found.values()), list[int]()
     while left:
-        chosen.append(max(found, key=lambda seed: len(found[seed] & left)))
+        chosen.append(max(found, key=lambda seed: len(found[seed] & left) / len(texts[seed])))
         left -= found[chosen[-1]]
     return chosen
 
