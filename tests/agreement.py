@@ -11,19 +11,15 @@ import contextlib
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, NamedTuple
 from unittest import mock
 
 import numpy as np
-import pytest
 
 import vertexrt as vrt
-from tests.devices import gpu, shim
 from tests.fuzz import oracle
 from tests.fuzz.evaluate import OracleRun, PulledRows
 from tests.runs import (
-    ALL,
     TOLERANCE,
     Result,
     Way,
@@ -37,7 +33,6 @@ from tests.runs import (
 from vertexrt.graph import GraphBatch
 
 Network = vrt.VertexFunction | vrt.Model
-MARKS: dict[str, Any] = {"shim": shim, "cuda": gpu}
 
 PERSISTENT = Way("cpu", engine="persistent", processors=2, threads=2)
 ON_HOST = [Way(), Way("cpu"), Way("cpu", threads=2), PERSISTENT]
@@ -64,28 +59,21 @@ class Feature(NamedTuple):
     says: tuple[str, ...] = ()
 
 
-def ways(given: Iterable[Way], *more: Any) -> Iterator[Any]:
-    """Yield parameters of a test: others, then a way; those that need a device are marked."""
-    for way in given:
-        named = [way.device, way.dtype, way.policy, way.engine, way.threads, way.processors]
-        plain = ("float64", "frontier", "batched", 1, None)
-        told = [str(x) for k, x in enumerate(named) if x not in plain or not k]
-        passes = asdict(way.passes).items()
-        changed = [f"{field}={x}" for field, x in passes if x != getattr(ALL, field)]
-        name = "-".join([*map(str, more), *told, *changed])
-        yield pytest.param(*more, way, id=name, marks=MARKS.get(way.device, ()))
-
-
 def rows(features: Mapping[str, Feature]) -> list[Any]:
     """Return the parameters of a test of features: a name and a way."""
-    return [row for name, each in features.items() for row in ways(each.ways, name)]
+    return [(name, way) for name, each in features.items() for way in each.ways]
+
+
+_found: dict[Any, list[list[Result]]] = {}  # what judges found: once for all ways of a feature
 
 
 def holds(feature: Feature, way: Way) -> None:
     """Check a feature in a way."""
     given = feature.batches()
     batches = [given] if isinstance(given, GraphBatch) else given
-    net = agree(feature.make, batches, way, feature.judge)
+    dtype = way.dtype if feature.judge is None else ""  # the oracle takes parameters as they are
+    found = _found.setdefault((feature.make, feature.batches, feature.judge, dtype), [])
+    net = agree(feature.make, batches, way, feature.judge, found)
     for pattern in feature.says if way == feature.ways[0] else ():
         text = net.explain() + net.explain_batch(batches[0])
         assert re.search(pattern, text), text
@@ -96,25 +84,31 @@ def agree(
     batches: GraphBatch | Iterable[GraphBatch],
     way: Way,
     judge: Way | None = None,
+    found: list[list[Result]] | None = None,
 ) -> vrt.Network:
     """Run a network forward and back, from given gradients and in a step, and compare.
 
     Args:
         judge: another way to run; None for the oracle. The judge itself is judged by central
             differences.
+        found: what the judge found of each batch before; what is missing is added.
 
     Returns: the compiled network, for what else is asked of it.
     """
     network = make()
     net = way.compile(network)
-    other = None if judge is None else judge.compile(make())
-    for batch in [batches] if isinstance(batches, GraphBatch) else batches:
+    found = [] if found is None else found
+    for k, batch in enumerate([batches] if isinstance(batches, GraphBatch) else batches):
         if judge == way:  # which says nothing of itself
             assert_output_gradients(net, batch)
             if "loss" in net.pushes:
                 assert_loss_gradients(net, batch)
-        else:
-            compare(net, network, batch, other, TOLERANCE[way.dtype])
+            continue
+        if k == len(found):
+            other = None if judge is None else judge.compile(make())
+            found.append(wanted(net, network, batch, other))
+        for run, want in zip((evaluate, train), found[k], strict=False):
+            assert_same(run(net, batch), want, TOLERANCE[way.dtype])
     return net
 
 
@@ -126,12 +120,17 @@ def compare(
     rtol: float = TOLERANCE["float64"],
 ) -> None:
     """Compare a compiled network with another one, or with what the oracle says."""
-    if other is None:
-        wanted = by_oracle(network, batch, dict(net.parameters))
-    else:
-        wanted = [run(other, batch) for run in (evaluate, train)[: 1 + ("loss" in net.pushes)]]
-    for run, want in zip((evaluate, train), wanted, strict=False):
+    for run, want in zip((evaluate, train), wanted(net, network, batch, other), strict=False):
         assert_same(run(net, batch), want, rtol)
+
+
+def wanted(
+    net: vrt.Network, network: Network, batch: GraphBatch, other: vrt.Network | None
+) -> list[Result]:
+    """Return what another network gives, or what the oracle says of the first one."""
+    if other is None:
+        return by_oracle(network, batch, dict(net.parameters))
+    return [run(other, batch) for run in (evaluate, train)[: 1 + ("loss" in net.pushes)]]
 
 
 def by_oracle(network: Network, batch: GraphBatch, values: dict[str, Any]) -> list[Result]:

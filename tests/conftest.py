@@ -5,13 +5,16 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import llvmlite.binding as llvm
 import pytest
 import scipy.linalg  # noqa: F401 (loads all BLAS libraries)
 from threadpoolctl import threadpool_limits
 
-from tests.devices import require
+from tests.devices import NEEDED, require
+from tests.runs import Way
 from vertexrt.cache.folders import folders
 from vertexrt.config import config
+from vertexrt.native.load import machine
 
 os.environ.setdefault("VERTEXRT_CHECK", "1")
 
@@ -23,31 +26,53 @@ threadpool_limits(1)
 # every 700 new ones took 5.5 s of 75 s, and takes 2.1 s so.
 gc.set_threshold(50_000, 20, 100)
 
-# Files that come first. The host's own code takes 45 s to compile: one process does it in the first
-# file while the other runs those that compile nothing, or in folders of their own; else both did.
-FIRST = (
+# Files whose subject is what LLVM makes of a text: bits that are the same however rows are shared
+# out, sums in vector lanes, loops of threads; and command lines, of which some have processes of
+# their own. Other files run code without LLVM's passes, which are two thirds of the time to compile
+# it. The cache keeps the two apart.
+OPTIMISED = {
+    "train",
     "test_agreement.py",
-    "test_update_rules.py",
-    "test_data_sets.py",
-    "test_oracle.py",
-    "test_cli_lines.py",
-    "test_layers.py",
-    "test_data_brackets.py",
-    "test_cli_run_folder.py",
-    "test_structure.py",
-    "test_cache.py",
-    "test_kept_code.py",
-)
+    "test_batches_again.py",
+    "test_cpu_products.py",
+    "test_float32_accuracy.py",
+    "test_fuzz.py",
+    "test_native.py",
+    "test_parallel_devices.py",
+    "test_persistent.py",
+    "test_repeatability.py",
+    "test_threads.py",
+    "test_values.py",
+}
+TUNED, VERSION = llvm.create_pipeline_tuning_options, llvm.llvm_version_info
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests of FIRST in front, in its order; the others stay in theirs."""
-    place = {name: k for k, name in enumerate(FIRST)}
-    items.sort(key=lambda item: place.get(item.path.name, len(FIRST)))
+def untuned(speed_level: int) -> llvm.PipelineTuningOptions:
+    """Return options of no pass, whatever was asked for."""
+    return TUNED(0)
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name ways in the names of tests."""
+    return str(val) if isinstance(val, Way) else None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what a test needs for what it runs on."""
+    callspec = getattr(item, "callspec", None)
+    for name in ("device", "kind", "name", "place", "way") if callspec else ():
+        given = callspec.params.get(name)
+        if mark := NEEDED.get(getattr(given, "device", given)):
+            item.add_marker(mark)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what needs a GPU where there is none."""
+    """Compile as the file of the test wants it; skip what needs a GPU where there is none."""
+    options = TUNED if OPTIMISED.intersection(item.path.parts) else untuned
+    if llvm.create_pipeline_tuning_options is not options:
+        llvm.create_pipeline_tuning_options = options
+        llvm.llvm_version_info = VERSION if options is TUNED else (*VERSION, "unoptimised")
+        machine.cache_clear()
     if item.get_closest_marker("gpu"):
         require("cuda")
 

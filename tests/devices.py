@@ -8,7 +8,8 @@ from vertexrt.kernels.cuda.cupy_device import import_cupy
 
 gpu = pytest.mark.gpu
 shim = pytest.mark.skipif(not available(), reason="no C++ compiler to run CUDA kernels on the CPU")
-SHIM_AND_GPU = [pytest.param("shim", marks=shim), pytest.param("cuda", marks=gpu)]
+NEEDED = {"shim": shim, "cuda": gpu}  # by a test that has such a device, place or way
+SHIM_AND_GPU = [*NEEDED]
 on_gpus = pytest.mark.parametrize("device", SHIM_AND_GPU)
 
 

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 
 import vertexrt as vrt
-from tests.agreement import by_oracle
+from tests.agreement import PERSISTENT, by_oracle
 from tests.declared import Declared
-from tests.devices import gpu, shim
 from tests.runs import Way
 
 STEPS, WIDTH, HIDDEN = 9, 5, 4
-WAYS = [
-    pytest.param("reference", "batched", 1, id="reference"),
-    pytest.param("reference", "persistent", 2, id="reference-persistent"),
-    pytest.param("cpu", "batched", 1, id="cpu"),
-    pytest.param("cpu", "batched", 3, id="cpu-shares"),
-    pytest.param("cpu", "persistent", 2, id="cpu-persistent"),
-    *(pytest.param("shim", e, 1, marks=shim, id=f"shim-{e}") for e in ("batched", "persistent")),
-    *(pytest.param("cuda", e, 1, marks=gpu, id=f"cuda-{e}") for e in ("batched", "persistent")),
-]
+ON_CPU = Way("cpu", "float32")
+ON_SHIM = Way("shim", "float32", engine="persistent", processors=4)
+ON_GPU = replace(ON_SHIM, device="cuda")
+PAIR = replace(PERSISTENT, dtype="float32")
+WAYS = [Way(device, "float32") for device in ("reference", "shim", "cuda")]
+WAYS += [ON_CPU, replace(ON_CPU, threads=3), replace(PAIR, device="reference"), PAIR]
+WAYS += [ON_SHIM, ON_GPU]
 
 
 class Lstm(
@@ -65,9 +62,3 @@ def chains(lengths: list[int], x: np.ndarray[Any, Any], words: list[int]) -> vrt
 def drawn(seed: int, count: int) -> tuple[np.ndarray[Any, Any], list[int]]:
     rng = np.random.default_rng(seed)
     return rng.normal(size=(count, WIDTH)).astype(np.float32), rng.integers(0, 6, count).tolist()
-
-
-def compiled(device: str, engine: str, threads: int = 1, function: Any = Lstm) -> vrt.Network:
-    processors = (threads if device in ("cpu", "reference") else 4) if engine != "batched" else None
-    way = Way(device, "float32", engine=engine, processors=processors, threads=threads)
-    return way.compile(function())

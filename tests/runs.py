@@ -8,7 +8,7 @@ values. Gradients come back through both doors: from arrays that the user gives 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -54,6 +54,14 @@ class Way:
     tune: bool = False
     order: str | int = "last"  # of the shim's streams
     shuffle: int = 0  # seed of the order of the shim's threads; 0 takes them in turn
+
+    def __str__(self) -> str:
+        """Name what is not as it is by default."""
+        named = [self.device, self.dtype, self.policy, self.engine, self.threads, self.processors]
+        plain = ("float64", "frontier", "batched", 1, None)
+        told = [str(x) for k, x in enumerate(named) if x not in plain or not k]
+        changed = asdict(self.passes).items() - asdict(ALL).items()
+        return "-".join([*told, *sorted(f"{field}={x}" for field, x in changed)])
 
     def compile(self, function: vrt.VertexFunction | vrt.Model, seed: int = 3) -> vrt.Network:
         if self.device == "shim":
@@ -108,7 +116,10 @@ class Way:
 
 OFF = Passes(specialise=False, eager=False, lazy=False, stack=False, fuse=False, merge=False)
 DRAWS = {"seed": 11, "draws": 4}  # where the random draws of a run start
-PLAIN = Way(policy="serial", passes=OFF)
+# What devices are compared with: of frontiers, which take half as long in Python as one vertex a
+# task does. That is for where policies are judged.
+PLAIN = Way(passes=OFF)
+SERIAL = replace(PLAIN, policy="serial")
 
 
 def use_of(kind: str, program: Program) -> Use:

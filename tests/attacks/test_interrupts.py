@@ -24,7 +24,7 @@ from tests.attacks.interrupts import (
 )
 from tests.attacks.outcomes import FAILED
 from tests.attacks.small_function import Small
-from tests.devices import SHIM_AND_GPU, require
+from tests.devices import on_gpus
 from tests.shim_device import ShimDevice
 from vertexrt.kernels.cuda.device_memory import DeviceMemory
 
@@ -38,10 +38,9 @@ def test_an_interrupted_call_was_done_or_was_not() -> None:
     assert sum(tally.counts.values()) == 150
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_on_a_gpu_too(device: str) -> None:
     """Issue 52: a step was done and not counted, and graphs of other launches were replayed."""
-    require(device)
     known = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGALRM)}
     run = make_cases(52, (f"{device}, batched, 2", f"{device}, persistent, 2"))
     try:  # in this process: a forked child has no GPU
@@ -135,12 +134,16 @@ def backward(side: Side) -> None:
     kept_run.backward()
 
 
-@pytest.mark.parametrize("call", [CALLS["step"], step_with_groups, CALLS["own"], CALLS["update"]])
-@pytest.mark.parametrize("engine", ["batched", "persistent"])
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@pytest.mark.parametrize(
+    ("engine", "call"),
+    [
+        *(("batched", call) for call in (CALLS["step"], CALLS["own"], CALLS["update"])),
+        *(("persistent", call) for call in (CALLS["step"], step_with_groups)),
+    ],
+)
+@on_gpus
 def test_each_call_of_a_device_may_be_the_last(device: str, engine: str, call: Any) -> None:
     """After any of them a step was done, or it was not; what follows has the bits of a twin."""
-    require(device)
     side, twin = (Side(f"{device}, {engine}, 2") for _ in range(2))
     side.batches = twin.batches = [batch_of(random.Random(52))]
     for each in (side, twin):

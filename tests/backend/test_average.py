@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.agreement import EVERYWHERE
 from tests.backend.test_frozen import Cell
 from tests.backend.test_open_training import batch, copied, network
-from tests.devices import shim
 from tests.runs import Way, assert_bits
 from vertexrt.errors import CheckpointError, UsageError
-
-DEVICES = ["reference", "cpu", pytest.param("shim", marks=shim)]
 
 
 def test_the_networks_own_parameters_come_back_after_an_error() -> None:
@@ -49,10 +47,10 @@ def test_an_average_is_stored_as_a_network_is(tmp_path: Path) -> None:
     assert again.load_state(values, strict=False).missing == ("w",)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_constants_are_those_of_the_network(device: str) -> None:
+@pytest.mark.parametrize("way", EVERYWHERE)
+def test_constants_are_those_of_the_network(way: Way) -> None:
     """Issue 52: those that were set after an average was made came back as they had been."""
-    net = Way(device).compile(Cell("w"))
+    net = way.compile(Cell("w"))
     average, old = vrt.ExponentialMovingAverage(net, 0.9), net.parameters["w"]
     net.parameters["w"] = old + 1.0
     average.update()

@@ -16,19 +16,17 @@ import vertexrt as vrt
 from tests.backend.test_frozen import batch
 from tests.backend.test_open_training import Tree
 from tests.declared import Declared
-from tests.devices import shim
 from tests.runs import Way
 from tests.strategies import one_chain, one_graph
 from vertexrt.models import TreeLSTM
 
-SHIM = pytest.param(Way("shim"), marks=shim)
 WAYS = [
     Way(),
     Way("cpu"),
     Way("cpu", threads=2),
     Way("cpu", engine="persistent", processors=1),
     Way("cpu", engine="persistent", threads=2, processors=2),
-    SHIM,
+    Way("shim"),
 ]
 ORDER = (0, 0, 1, 0, 2, 1, 0, 2, 2, 0, 1)  # of batches of 1, 2 and 40 trees: the arena grows
 
@@ -50,7 +48,7 @@ def play(net: vrt.Network, batch_of: Callable[[int], vrt.GraphBatch]) -> list[An
     return [*found, *net.parameters.values()]
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("way", WAYS)
 def test_they_have_the_bits_of_batches_that_are_new(way: Way) -> None:
     kept = [make(k) for k in range(3)]
     again, new = (play(way.compile(Tree()), f) for f in (kept.__getitem__, make))
@@ -94,7 +92,7 @@ class Rows(Declared, arity=1, state={"h": 3}):
         self.scatter(h=self.push("h", self.pull("x", (3,)) + self.gather(0).h))
 
 
-@pytest.mark.parametrize("way", WAYS[:2], ids=str)
+@pytest.mark.parametrize("way", WAYS[:2])
 def test_what_stays_bound_holds_no_batch(way: Way) -> None:
     """Other rows are read from where they are then; those of before may be large, and are gone."""
     net, rng = way.compile(Rows()), np.random.default_rng(0)

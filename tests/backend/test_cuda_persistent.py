@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.devices import SHIM_AND_GPU, gpu, require, shim
+from tests.devices import gpu, on_gpus, require, shim
 from tests.functions import FUNCTIONS
 from tests.launches import device_of, launch_of
 from tests.optimizers import OPTIMIZERS
@@ -56,9 +56,9 @@ ON_SHIM = (
     ("elementwise", 2, "float64"),
 )
 CASES = [
-    *(pytest.param("shim", *case, marks=shim) for case in ON_SHIM),
+    *(("shim", *case) for case in ON_SHIM),
     *(
-        pytest.param("cuda", name, processors, dtype, marks=gpu)
+        ("cuda", name, processors, dtype)
         for name, dtype, processors in zip(
             FUNCTIONS, itertools.cycle(TOLERANCE), itertools.cycle((2, 5, 1, 16)), strict=False
         )
@@ -83,7 +83,6 @@ def net(name: str, device: str, dtype: str, processors: int) -> Network:
 
 @pytest.mark.parametrize(("device", "name", "processors", "dtype"), CASES)
 def test_it_agrees_with_the_reference(device: str, name: str, processors: int, dtype: str) -> None:
-    require(device)
     here, there = net(name, device, dtype, processors), net(name, "reference", dtype, 0)
     for graphs in (5, 1):  # the most kinds first, so that one kernel is compiled
         batch = batch_of(name, graphs)
@@ -95,10 +94,9 @@ def test_it_agrees_with_the_reference(device: str, name: str, processors: int, d
     assert_same(train(here, batch), train(there, batch), TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_phrases_of_several_graphs_in_groups_of_as_few_processors_as_fit(device: str) -> None:
     """Equal phrases stay apart: else a group would read what another makes, without waiting."""
-    require(device)
     function = TreeLSTM(vocab=9, embed=8, hidden=16, classes=3)
     gpu_device = ShimDevice(processors=32) if device == "shim" else CupyDevice("float32")
     options = Way(device, "float32", engine="persistent").options()
@@ -148,13 +146,12 @@ def test_each_group_of_a_launch_has_a_counter() -> None:
     assert second[COUNTERS] - first[COUNTERS] >= 4 * (2 + 64 // 2)
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 @pytest.mark.parametrize("name", OPTIMIZERS)
 @pytest.mark.parametrize("clip", [None, 0.01])
 def test_a_step_updates_as_the_batched_engine_does(
     device: str, name: str, clip: float | None
 ) -> None:
-    require(device)
     nets = [
         Way(device=device, dtype="float64", engine=engine, processors=processors).compile(
             FUNCTIONS["tree-lstm"][0]()
@@ -187,10 +184,9 @@ class WideTable(vrt.VertexFunction):
 
 @pytest.mark.parametrize("width", [1023, 1200, 2050, 3072])
 @pytest.mark.parametrize("engine", ["batched", "persistent"])
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_all_columns_of_a_wide_table_are_updated(device: str, engine: str, width: int) -> None:
     """Issue 52: those from 1,024 on never were."""
-    require(device)
     here = Way(device=device, dtype="float32", engine=engine).compile(WideTable(width))
     there = PLAIN.compile(WideTable(width))
     before = there.parameters["table"]
@@ -209,11 +205,10 @@ def test_all_columns_of_a_wide_table_are_updated(device: str, engine: str, width
 @pytest.mark.parametrize(
     ("precision", "least", "most"), [("tf32", 1e-5, 2e-3), ("bf16", 1e-4, 2e-2)]
 )
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_matrix_units_round_as_asked(
     device: str, precision: str, least: float, most: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    require(device)
     function = FUNCTIONS["tree-lstm"][0]
     if device == "shim":
         put_in_place(monkeypatch, precision=precision)
@@ -230,9 +225,8 @@ def test_matrix_units_round_as_asked(
 
 
 @pytest.mark.parametrize("passes", [Passes(hold=False), Passes(segment=False, fuse=False)])
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_an_ablation_computes_the_same(device: str, passes: Passes) -> None:
-    require(device)
     function = FUNCTIONS["tree-lstm"][0]
     way = Way(device=device, dtype="float64", engine="persistent", processors=2, passes=passes)
     here, there = way.compile(function()), net("tree-lstm", "reference", "float64", 0)
@@ -254,9 +248,8 @@ FOR = {"a counter": "all processors", "members": "its group"}
 
 
 @pytest.mark.parametrize("waits_for", ["a counter", "members"])
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_who_waits_in_vain_says_so_and_training_goes_on(device: str, waits_for: str) -> None:
-    require(device)
     here = Way(device=device, dtype="float64", engine="persistent", processors=2).compile(
         FUNCTIONS["tree-lstm"][0]()
     )
@@ -301,12 +294,11 @@ def test_steps_outside_the_path_do_not_write_past_the_shared_memory_of_a_block()
         net.step(batch_of("tree-lstm", 1), vrt.SGD(0.1))
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_what_does_not_fit_runs_in_turn(device: str) -> None:
     """Those of the path take 512 KiB of each processor, on both sides."""
     from vertexrt.models import TreeLSTM
 
-    require(device)
     batch = batch_of("tree-lstm", 3)
     nets = [
         way.compile(TreeLSTM(10, 8, 256, 5))
@@ -320,9 +312,8 @@ def test_what_does_not_fit_runs_in_turn(device: str) -> None:
         assert_close(found[0].parameters[name], wanted, 1e-5, name)
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_auto_times_both_engines_and_goes_on_with_one(device: str, choices_folder: Path) -> None:
-    require(device)
     function = FUNCTIONS["tree-lstm"][0]
     here, there = (
         Way(device=device, dtype="float64", engine=engine, processors=n, tune=n == 2).compile(

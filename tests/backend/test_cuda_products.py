@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.papers.stacks import Form, Stack, stack_batch
-from tests.devices import SHIM_AND_GPU, require
+from tests.devices import SHIM_AND_GPU
 from tests.runs import PLAIN, TOLERANCE, Way, assert_same, evaluate
 from vertexrt.kernels.cuda.cupy_device import CupyDevice
 from vertexrt.kernels.cuda.device import Device
@@ -38,8 +38,7 @@ CASES = [
 
 
 def device_named(name: str) -> Device:
-    """Return a device; skips, where it is missing."""
-    require(name)
+    """Return a device."""
     if name == "cuda":
         return CupyDevice()
     from tests.shim_device import ShimDevice
@@ -155,7 +154,6 @@ def test_warps_that_make_one_column_or_two(
 @pytest.mark.parametrize("name", SHIM_AND_GPU)
 def test_many_rows_of_small_weights_in_a_persistent_kernel(name: str, cell: str, rows: int) -> None:
     """Those of the inputs of a layer, forward and back; the last tile has few rows, or two."""
-    require(name)
     form = Form(cell, 12)
     x = np.random.default_rng(0).standard_normal((rows // 10, 10, 12)).astype(np.float32)
     batch = stack_batch(form, x)

@@ -12,7 +12,7 @@ import pytest
 
 import vertexrt as vrt
 from benchmarks.papers.stacks import Form, Stack, stack_batch
-from tests.devices import gpu, require, shim
+from tests.devices import shim
 from tests.functions import LSTMChain
 from tests.launches import launch_of
 from tests.paper_device import on_paper
@@ -76,10 +76,7 @@ def other(dtype: str, form: Form) -> Network:
 
 @pytest.mark.parametrize(
     ("kind", "form", "sequences"),
-    [
-        pytest.param("shim", SMALL, 17, marks=shim),
-        pytest.param("cuda", LARGE, 100, marks=gpu),
-    ],
+    [("shim", SMALL, 17), ("cuda", LARGE, 100)],
 )
 @pytest.mark.parametrize(
     ("passes", "run"), [(Passes(), train), (Passes(lazy=False), evaluate)], ids=["step", "parts"]
@@ -88,7 +85,6 @@ def test_what_is_cut_has_the_same_results(
     kind: str, form: Form, sequences: int, passes: Passes, run: Callable[..., Result]
 ) -> None:
     """Both as one launch for a step, and as several."""
-    require(kind)
     batch, net = batch_of(form, sequences), network(device_for(kind), form, passes)
     written = launch_of(net, batch).written
     assert len(pieces_of(len(written.script), written.apart)) > 2

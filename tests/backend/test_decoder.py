@@ -9,7 +9,8 @@ import pytest
 
 import vertexrt as vrt
 from tests.declared import Declared
-from tests.lstm_chains import WAYS, compiled
+from tests.lstm_chains import ON_CPU, WAYS
+from tests.runs import Way
 from vertexrt.errors import GraphError, UsageError
 
 WORDS, SLOTS, HIDDEN, LENGTH = 9, 3, 8, 12
@@ -70,9 +71,9 @@ def by_hand(
     return [one for each in both for one in each]
 
 
-def made(device: str, engine: str, threads: int, count: int = 3) -> tuple[Any, Any, Any]:
+def made(way: Way, count: int = 3) -> tuple[Any, Any, Any]:
     """Return a network, first steps with other words and states, and its parameters."""
-    net = compiled(device, engine, threads, Step)
+    net = way.compile(Step())
     rng = np.random.default_rng(5)
     graphs = [
         vrt.InputGraph.chain(
@@ -84,13 +85,11 @@ def made(device: str, engine: str, threads: int, count: int = 3) -> tuple[Any, A
     return net, vrt.GraphBatch.from_graphs(graphs), p
 
 
-@pytest.mark.parametrize(("device", "engine", "threads"), WAYS)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("children", [SEQUENCE, TREE], ids=["sequence", "tree"])
 @pytest.mark.parametrize("beams", [1, 4])
-def test_searches_are_those_by_hand(
-    device: str, engine: str, threads: int, children: list[int], beams: int
-) -> None:
-    net, batch, p = made(device, engine, threads)
+def test_searches_are_those_by_hand(way: Way, children: list[int], beams: int) -> None:
+    net, batch, p = made(way)
     kind = {"end": 0} if children is SEQUENCE else {"children": children}
     decoder = vrt.Decoder(net, batch, num_beams=beams)
     found = decoder(max_length=LENGTH, length_penalty=0.6, **kind)
@@ -112,7 +111,7 @@ def test_words_are_drawn_by_their_probabilities(
     temperature: float, top_k: int, top_p: float
 ) -> None:
     count = 20_000
-    net, batch, p = made("cpu", "batched", 1, 1)
+    net, batch, p = made(ON_CPU, 1)
     many = vrt.Decoder(net, batch.take(np.zeros(count, int)))
     options: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     found = many(max_length=1, seed=6, **options)
@@ -135,7 +134,7 @@ def test_words_are_drawn_by_their_probabilities(
 
 
 def test_mistakes_are_named() -> None:
-    net, batch, _ = made("reference", "batched", 1)
+    net, batch, _ = made(WAYS[0])
     for options, text in (
         ({"max_length": 0}, "max_length must be a whole number, 1 or more"),
         ({"end": WORDS}, "end must be a word, 0 to 8"),

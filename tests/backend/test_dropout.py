@@ -62,7 +62,7 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
+@pytest.mark.parametrize("way", WAYS)
 def test_the_same_elements_are_dropped_everywhere(way: Way) -> None:
     """With two threads, and with two groups, other elements were dropped than with one."""
     found = []

@@ -6,6 +6,7 @@ Whichever of the three is not finite first: on every device and engine, for ever
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,19 +22,23 @@ from vertexrt.engine.variant import Passes
 from vertexrt.errors import NumericError
 from vertexrt.graph import GraphBatch, InputGraph
 
-WAYS = {
-    "reference": Way("reference", "float32"),
-    "reference persistent": Way("reference", "float32", engine="persistent", processors=1),
-    "cpu": Way("cpu", "float32"),
-    "cpu, launch by launch": Way("cpu", "float32", passes=Passes(loop=False)),
-    "cpu, 2 threads": Way("cpu", "float32", threads=2),
-    "persistent": Way("cpu", "float32", engine="persistent", processors=1),
-    "persistent, 2 groups": Way("cpu", "float32", threads=2, engine="persistent", processors=1),
-    "persistent, 2 processors": Way("cpu", "float32", threads=2, engine="persistent", processors=2),
-    "shim": Way("shim", "float32"),
-    "shim persistent": Way("shim", "float32", engine="persistent", processors=2),
-}
-every_way = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+SINGLE = Way(dtype="float32")
+CPU = replace(SINGLE, device="cpu")
+ALONE = replace(CPU, engine="persistent", processors=1)
+SHIM = replace(SINGLE, device="shim")
+WAYS = [
+    SINGLE,
+    replace(ALONE, device="reference"),
+    CPU,
+    replace(CPU, passes=Passes(loop=False)),
+    replace(CPU, threads=2),
+    ALONE,
+    replace(ALONE, threads=2),
+    replace(ALONE, threads=2, processors=2),
+    SHIM,
+    replace(ALONE, device="shim", processors=2),
+]
+every_way = pytest.mark.parametrize("way", WAYS)
 every_optimizer = pytest.mark.parametrize("name", OPTIMIZERS)
 
 
@@ -132,7 +137,7 @@ def assert_continues(
 def test_a_gradient_that_is_not_finite_changes_nothing(way: Way, name: str) -> None:
     """Gradients are clipped in every second case: with each way, and with each optimizer."""
     bad = batch_of(-8.0)
-    odd = list(WAYS.values()).index(way) + list(OPTIMIZERS).index(name)
+    odd = WAYS.index(way) + list(OPTIMIZERS).index(name)
     clip = 1.0 if odd % 2 else None
     text = assert_continues(lambda: network(way, Masked()), name, {"clip_norm": clip}, bad)
     assert text.startswith("[gradient] the gradient of 'w' is nan at [0, 0], though the loss is")
@@ -195,7 +200,7 @@ class Own:
             store.value(name)[...] *= self.factor
 
 
-@pytest.mark.parametrize("way", [WAYS["cpu, 2 threads"], WAYS["persistent"], WAYS["shim"]])
+@pytest.mark.parametrize("way", [replace(CPU, threads=2), ALONE, SHIM])
 def test_an_update_of_ones_own_gets_finite_gradients_only(way: Way) -> None:
     net, optimizer = network(way, Masked()), Own(1.0)
     with np.errstate(all="ignore"), pytest.raises(NumericError, match="the gradient of 'w' is nan"):

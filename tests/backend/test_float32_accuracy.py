@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import pytest
 
 import vertexrt as vrt
 from tests.declared import Declared
-from tests.devices import gpu, shim
+from tests.devices import shim
 from tests.runs import train
 from tests.shim_device import put_in_place
 from tests.strategies import one_graph
@@ -93,8 +94,7 @@ SUBJECTS: dict[type[Declared], Callable[[], vrt.GraphBatch]] = {
     ManyParents: lambda: one([[], *[[0]] * MANY], 1.0, 1.001),
     LessDeep: lambda: one([[]] * 150, 0.5, 1.0, 1024),
 }
-HOST = [("reference", "batched"), ("cpu", "batched"), ("cpu", "persistent")]
-GPU = [pytest.param("cuda", engine, marks=gpu) for engine in ("batched", "persistent")]
+WAYS = [("reference", "batched"), *product(("cpu", "cuda"), ("batched", "persistent"))]
 ON_SHIM = [(ManyParents, "batched"), (ManyParents, "persistent"), (LessDeep, "persistent")]
 
 
@@ -113,7 +113,7 @@ def check(make: type[Declared], **options: object) -> None:
         assert off < BOUND, f"{name}: {off:.1e}"
 
 
-@pytest.mark.parametrize(("device", "engine"), [*HOST, *GPU])
+@pytest.mark.parametrize(("device", "engine"), WAYS)
 @pytest.mark.parametrize("make", [Classifier, OfFew, Fan, Deep])
 def test_gradients_of_many_terms(make: type[Declared], device: str, engine: str) -> None:
     check(make, device=device, engine=engine)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.agreement import EVERYWHERE
 from tests.declared import Declared
-from tests.devices import gpu, shim
 from tests.runs import Way
 from tests.strategies import one_chain, pulls_for
 from vertexrt.errors import TraceError, UnknownParameterError, UsageError
@@ -48,14 +48,7 @@ def batch(*seeds: int) -> vrt.GraphBatch:
     )
 
 
-WAYS = [
-    Way("reference"),
-    Way("cpu", threads=2),
-    pytest.param(Way("shim"), marks=shim),
-    pytest.param(Way("shim", engine="persistent", processors=2), marks=shim),
-    pytest.param(Way("cuda"), marks=gpu),
-]
-every_way = pytest.mark.parametrize("way", WAYS)
+every_way = pytest.mark.parametrize("way", EVERYWHERE)
 
 
 @every_way

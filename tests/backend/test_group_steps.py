@@ -5,6 +5,7 @@ Devices are the CPU's stand-ins, and processes threads.
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 from typing import Any
@@ -119,11 +120,12 @@ def test_a_signal_reaches_all_a_step_later() -> None:
 @pytest.mark.parametrize("how", ["dies_at", "hangs_at"])
 def test_a_process_lost_in_an_exchange_is_named(number: int, how: str) -> None:
     """Two exchanges are a step; the parameters are those before it."""
+    named = threading.Semaphore(0)
 
     def work(communicator: ThreadCommunicator) -> str:
         last = communicator.rank == 2
         device = ShimDevice(lost={how: number} if last else None)
-        net, group = started(communicator, device, limit=2.0)
+        net, group = started(communicator, device, limit=1.0)
         batch, adam = pool()[:12], vrt.Adam(0.1)
         before = {}
         try:
@@ -135,10 +137,11 @@ def test_a_process_lost_in_an_exchange_is_named(number: int, how: str) -> None:
         except Death:
             return "dead"
         except ParallelError:
-            assert last or time.monotonic() - start < 4.0
+            assert last or time.monotonic() - start < 3.0
             assert_bits(net.parameters, before)
-            if last and how == "hangs_at":
-                time.sleep(3.0)
+            if last and how == "hangs_at":  # until the others have named it
+                assert all(named.acquire(timeout=9.0) for _ in range(2))
+            named.release()
             raise
         raise AssertionError("no step is done without the last process")
 
@@ -210,7 +213,7 @@ def test_a_long_step_is_waited_for() -> None:
         net, group = started(communicator, device, limit=1.0)
         batch, sgd = pool()[:12], vrt.SGD(0.1)
         stepped(net, batch, sgd, group)
-        device.takes = 2.0
+        device.takes = 1.2
         return float(net.step(batch, sgd, group=group))
 
     one, other = together(2, work)

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.agreement import by_oracle
+from tests.agreement import ON_GPU, PERSISTENT, by_oracle
 from tests.declared import Declared
-from tests.devices import gpu, shim
 from tests.runs import Way
 from tests.strategies import ChildLists, joined
 from vertexrt.engine.variant import Passes
@@ -19,14 +18,7 @@ from vertexrt.models import TreeFC
 
 WORDS, HIDDEN, LEAVES = 7, 5, 6
 
-WAYS = [
-    pytest.param(Way("cpu"), id="cpu"),
-    pytest.param(Way("cpu", engine="persistent", threads=2, processors=2), id="cpu persistent"),
-    pytest.param(Way("shim"), id="shim", marks=shim),
-    pytest.param(Way("shim", engine="persistent", processors=2), id="shim persistent", marks=shim),
-    pytest.param(Way("cuda"), id="cuda", marks=gpu),
-    pytest.param(Way("cuda", engine="persistent", processors=4), id="cuda persistent", marks=gpu),
-]
+WAYS = [Way("cpu"), PERSISTENT, *ON_GPU]
 
 
 def graph(tree: ChildLists, rng: np.random.Generator, targets: Sequence[int]) -> vrt.InputGraph:

@@ -9,23 +9,14 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.agreement import EVERYWHERE
 from tests.declared import Declared
-from tests.devices import shim
 from tests.processes import ThreadCommunicator, together
 from tests.runs import Way
 from tests.strategies import one_typed
 from vertexrt.parallel import ProcessGroup
 
 LETTERS, WORDS, KINDS, ROLES = 5, 20_000, 4, 300
-WAYS = [
-    Way(),
-    Way("cpu"),
-    Way("cpu", threads=2),
-    Way("cpu", engine="persistent"),
-    Way("cpu", engine="persistent", threads=2, processors=2),
-    pytest.param(Way("shim"), marks=shim),
-    pytest.param(Way("shim", engine="persistent", processors=2), marks=shim),
-]
 
 
 class Letter(Declared, state={"h": 2}, table=(LETTERS, 2)):
@@ -90,7 +81,7 @@ def moved(net: vrt.Network, batch: vrt.GraphBatch, **how: object) -> dict[str, l
 
 
 @pytest.mark.parametrize("count", [1, 40])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", EVERYWHERE)
 def test_a_step_moves_the_rows_of_each_types_own_table(way: Way, count: int) -> None:
     batch, rows = pages(count)
     assert moved(way.compile(Net()), batch) == rows
@@ -122,7 +113,7 @@ class RelatedNet(vrt.Model):
         self.v = Related()
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", EVERYWHERE)
 def test_edges_look_up_in_the_table_of_their_relation(way: Way) -> None:
     calls, owns = ("v", "calls", "v"), ("v", "owns", "v")
     edges = {calls: [(0, 1)], owns: [(0, 2), (1, 2)]}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.devices import SHIM_AND_GPU, require
+from tests.devices import on_gpus
 from tests.runs import assert_close
 from tests.shim_device import put_in_place
 from vertexrt.graph import GraphBatch, InputGraph
@@ -36,14 +36,13 @@ class Deep(vrt.VertexFunction):
         self.push("loss", vrt.losses.squared_error(h, 0.2))
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 @pytest.mark.parametrize(
     ("dtype", "sizes"), [*(("float32", sizes) for sizes in SIZES), ("float64", SIZES[1])]
 )
 def test_deep_and_wide_products(
     device: str, dtype: str, sizes: tuple[int, int, int, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    require(device)
     if device == "shim":
         put_in_place(monkeypatch, processors=3)
     here = vrt.compile(

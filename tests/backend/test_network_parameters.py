@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,12 @@ import pytest
 import vertexrt as vrt
 from tests.declared import Declared
 from tests.runs import Way, assert_bits
-from tests.shim import build as shim
 from tests.strategies import one_graph
 from vertexrt.errors import CheckpointError, UnknownParameterError, UsageError
 
 ROWS, H = 5, 3
 
-WAYS = {"reference": Way(dtype="float32"), "cpu": Way("cpu", "float32"), "shim": Way("shim")}
+SINGLE = Way(dtype="float32")
 
 
 class Embedded(Declared, arity=1, state={"h": H}, embedding=(ROWS, H), b=(H,)):
@@ -32,11 +32,14 @@ class Embedded(Declared, arity=1, state={"h": H}, embedding=(ROWS, H), b=(H,)):
         self.push("loss", vrt.sum(x * x + self.gather(0).h))
 
 
-@pytest.fixture(params=WAYS)
-def net(request: pytest.FixtureRequest) -> vrt.Network:
-    if request.param == "shim" and not shim.available():
-        pytest.skip("no C++ compiler")
-    return WAYS[request.param].compile(Embedded())
+@pytest.fixture(params=[SINGLE, replace(SINGLE, device="cpu"), Way("shim")])
+def way(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture
+def net(way: Way) -> vrt.Network:
+    return way.compile(Embedded())
 
 
 def batch() -> vrt.GraphBatch:
@@ -100,7 +103,7 @@ def test_it_is_like_a_dict(net: vrt.Network) -> None:
 
 
 def test_a_name_that_is_not_there() -> None:
-    net = WAYS["reference"].compile(Embedded())
+    net = SINGLE.compile(Embedded())
     with pytest.raises(UnknownParameterError) as error:
         net.parameters["embeding"] = np.ones((ROWS, H))
     assert str(error.value) == (

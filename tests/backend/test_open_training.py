@@ -11,17 +11,14 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.agreement import EVERYWHERE
 from tests.backend.test_frozen import batch
 from tests.declared import Declared
-from tests.devices import shim
 from tests.optimizers import OPTIMIZERS, Make
 from tests.runs import Way, assert_bits, assert_close
 from tests.strategies import one_chain
 from vertexrt.engine.variant import Passes
 from vertexrt.errors import PullError, UsageError
-
-SHIM = pytest.param("shim", marks=shim)
-DEVICES = ["reference", "cpu", SHIM]
 
 
 class Tree(Declared, arity=2, state={"h": 5}, table=(7, 3), w=(5, 3), u=(5, 5)):
@@ -52,7 +49,7 @@ def back(net: vrt.Network, of: vrt.GraphBatch, scale: float = 1.0) -> vrt.types.
     [
         *((made, "cpu") for made in OPTIMIZERS),
         ("adam", "reference"),
-        pytest.param("adam", "shim", marks=shim),
+        ("adam", "shim"),
     ],
 )
 def test_one_pass_ends_as_a_step_does(made: str, device: str) -> None:
@@ -146,9 +143,9 @@ class Weighted(Declared, arity=1, state={"h": 4}, w=(4, 4)):
         self.push("weighted", h * self.pull("weight", (4,)))
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_a_pull_that_no_wanted_push_reads_may_be_missing(device: str) -> None:
-    net, x = Way(device=device).compile(Weighted()), np.ones((3, 4), np.float32)
+@pytest.mark.parametrize("way", EVERYWHERE)
+def test_a_pull_that_no_wanted_push_reads_may_be_missing(way: Way) -> None:
+    net, x = way.compile(Weighted()), np.ones((3, 4), np.float32)
     seed = {"h": np.ones((3, 4), np.float32)}
     without, both = (one_chain(3, pulls) for pulls in ({"x": x}, {"x": x, "weight": x}))
     found = [net.record(b, outputs=["h"]).backward(seed) for b in (without, both)]

@@ -8,7 +8,7 @@ import pytest
 import vertexrt as vrt
 from tests.bfloat16 import rounded
 from tests.chain_cells import CELLS, chains
-from tests.devices import SHIM_AND_GPU, require
+from tests.devices import on_gpus
 from tests.functions import FUNCTIONS
 from tests.runs import PLAIN
 from tests.shim_device import put_in_place
@@ -25,7 +25,6 @@ def with_pairs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> vrt.Network:
     """Compile a function with precision='bf16'."""
-    require(device)
     if device == "shim":
         put_in_place(monkeypatch, precision="bf16")
     return vrt.compile(
@@ -43,7 +42,7 @@ def error(got: Array, want: Array) -> float:
 
 
 @pytest.mark.parametrize(("cell", "processors"), [("lstm", 1), ("lstm", 2), ("gru", 3)])
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_a_few_rows_are_multiplied_by_rounded_weights(
     device: str, cell: str, processors: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,7 +59,7 @@ def test_a_few_rows_are_multiplied_by_rounded_weights(
 
 @pytest.mark.parametrize("graphs", [6, 40])  # rows of 8 at a time, and of 16 where there is room
 @pytest.mark.parametrize("processors", [1, 4])
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_many_rows_are_rounded_too(
     device: str, processors: int, graphs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -72,7 +71,7 @@ def test_many_rows_are_rounded_too(
     assert 1e-5 < error(got, want) < 1e-2
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_training_follows_that_of_whole_weights(
     device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,19 +8,12 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.agreement import EVERYWHERE
 from tests.backend.test_open_training import batch, copied
 from tests.declared import Declared
-from tests.devices import shim
 from tests.runs import Way, assert_bits
 from vertexrt.api.optimizer import Optimizer
 from vertexrt.errors import NumericError
-
-WAYS = [
-    Way("reference"),
-    Way("cpu", threads=2),
-    pytest.param(Way("shim"), marks=shim),
-    pytest.param(Way("shim", engine="persistent", processors=2), marks=shim),
-]
 
 
 class Steep(Declared, arity=2, state={"h": 3}, w=(3,), b=(3,)):
@@ -38,7 +31,7 @@ REFUSED: list[tuple[float, Optimizer]] = [
 ]
 
 
-@pytest.mark.parametrize("way", WAYS, ids=lambda way: f"{way.device}-{way.engine}")
+@pytest.mark.parametrize("way", EVERYWHERE)
 def test_what_is_not_finite_is_refused(way: Way) -> None:
     """Clipping by value would make a number of an infinite gradient; a group may overflow alone."""
     net = way.compile(Steep())

@@ -36,8 +36,9 @@ def instructions(way: Way, function: vrt.VertexFunction, batch: GraphBatch) -> i
     return assemble(shape, launched, way.processors or 1, 0).words.shape[1]
 
 
-@pytest.mark.parametrize("processors", [1, 2, 3])
-@pytest.mark.parametrize("name", ["tree-lstm", "lstm-lm", "elementwise"])
+@pytest.mark.parametrize(
+    ("name", "processors"), [("tree-lstm", 2), ("lstm-lm", 1), ("elementwise", 3)]
+)
 def test_instructions_of_single_steps_compute_the_same(name: str, processors: int) -> None:
     make, _ = FUNCTIONS[name]
     batch = batch_of(name)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,19 @@ import pytest
 import vertexrt as vrt
 from tests.backend.test_on_device import SIZE, Lent, Node, assert_near, batch, host, lend
 from tests.declared import Declared
-from tests.devices import on_gpus, shim
-from tests.lstm_chains import STEPS, WAYS, WIDTH, Lstm, chains, compiled, drawn, exact
+from tests.devices import SHIM_AND_GPU, shim
+from tests.lstm_chains import (
+    ON_CPU,
+    ON_GPU,
+    ON_SHIM,
+    STEPS,
+    WAYS,
+    WIDTH,
+    Lstm,
+    chains,
+    drawn,
+    exact,
+)
 from tests.planned import other_numbers, tables_of
 from tests.runs import Way
 from tests.strategies import one_chain
@@ -24,10 +36,10 @@ from tests.watched_device import break_counter, mend, watch
 from vertexrt.errors import DeviceError, PullError, UsageError
 
 
-@pytest.mark.parametrize(("device", "engine", "threads"), WAYS)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("lengths", [[STEPS], [3, 1, 5, 2]], ids=str)
-def test_an_lstm_by_hand(device: str, engine: str, threads: int, lengths: list[int]) -> None:
-    net, count = compiled(device, engine, threads), sum(lengths)
+def test_an_lstm_by_hand(way: Way, lengths: list[int]) -> None:
+    net, count = way.compile(Lstm()), sum(lengths)
     graphs = chains(lengths, *drawn(0, count))
     plans = [
         (net.plan(graphs), None),
@@ -64,10 +76,10 @@ class Noisy(Declared, arity=1, state={"h": SIZE}, w=(SIZE, SIZE)):
         self.scatter(h=self.push("h", h))
 
 
-@pytest.mark.parametrize(("device", "engine", "threads"), WAYS)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("dropout", [False, True])
-def test_seeds(device: str, engine: str, threads: int, dropout: bool) -> None:
-    net = compiled(device, engine, threads, Noisy)
+def test_seeds(way: Way, dropout: bool) -> None:
+    net = way.compile(Noisy())
     x = drawn(3, 8)[0][:, :SIZE]
     graphs = vrt.GraphBatch.from_graphs(
         [vrt.InputGraph.chain(4, {"x": x[k : k + 4]}) for k in (0, 4)]
@@ -83,11 +95,10 @@ def test_seeds(device: str, engine: str, threads: int, dropout: bool) -> None:
     assert_near(net(graphs, dropout=dropout)["h"], first)
 
 
-@on_gpus
-@pytest.mark.parametrize("engine", ["batched", "persistent"])
-def test_arrays_of_a_device(device: str, engine: str) -> None:
-    net, graphs = compiled(device, engine), chains([6, 2], *drawn(0, 8))
-    there = lend(device, drawn(1, 8)[0])
+@pytest.mark.parametrize("way", [way for way in WAYS if way.device in SHIM_AND_GPU])
+def test_arrays_of_a_device(way: Way) -> None:
+    net, graphs = way.compile(Lstm()), chains([6, 2], *drawn(0, 8))
+    there = lend(way.device, drawn(1, 8)[0])
     words = drawn(0, 8)[1]
     wanted = exact(net.parameters, [6, 2], drawn(1, 8)[0], words)
     lent = graphs.with_pulls({"x": there})
@@ -104,15 +115,15 @@ def test_arrays_of_a_device(device: str, engine: str) -> None:
         assert_near(made[k], exact(net.parameters, [6, 2], drawn(k, 8)[0], words))
 
 
-@on_gpus
-def test_tables_of_a_device(device: str) -> None:
-    net, graphs = compiled(device, "persistent", function=Node), batch()
+@pytest.mark.parametrize("way", [ON_SHIM, ON_GPU])
+def test_tables_of_a_device(way: Way) -> None:
+    net, graphs = way.compile(Node()), batch()
     judge = Way("reference", "float64").compile(Node())
     judge.parameters.update(net.parameters)
     wanted = judge(graphs)["h"]
     shared = graphs.pulls["shared"]
-    lent = vrt.Rows(lend(device, shared.table), shared.index)
-    given = {name: lend(device, tables_of(graphs)[name]) for name in ("x", "shared")}
+    lent = vrt.Rows(lend(way.device, shared.table), shared.index)
+    given = {name: lend(way.device, tables_of(graphs)[name]) for name in ("x", "shared")}
     for planned in (other_numbers(graphs), graphs.with_pulls({"shared": lent})):
         plan = net.plan(planned, outputs=["h"], arrays="device")
         found = plan({**tables_of(graphs), **given})
@@ -122,7 +133,7 @@ def test_tables_of_a_device(device: str) -> None:
 
 @shim
 def test_a_request_that_gave_up_says_so() -> None:
-    net = compiled("shim", "persistent")
+    net = ON_SHIM.compile(Lstm())
     graphs = chains([3, 2], *drawn(0, 5))
     net.executor.persistent_launch.patience = 5_000_000  # type: ignore[attr-defined]
     plan, here = net.plan(graphs), net.plan(graphs, arrays="device")
@@ -141,7 +152,7 @@ def test_a_request_that_gave_up_says_so() -> None:
 
 @shim
 def test_memory_is_freed_with_the_plan() -> None:
-    net = compiled("shim", "persistent")
+    net = ON_SHIM.compile(Lstm())
     graphs = chains([30] * 4, *drawn(0, 120))
     for _ in range(2):  # each has a buffer of its own
         dict(net(graphs))
@@ -159,7 +170,7 @@ def test_memory_is_freed_with_the_plan() -> None:
 
 
 def test_forms_of_what_is_given() -> None:
-    net = compiled("cpu", "batched")
+    net = ON_CPU.compile(Lstm())
     graphs = chains([3, 4], *drawn(0, 7))
     plan = net.plan(graphs)
     assert plan.pulls == {"x": (7, WIDTH), "word": (7,)}
@@ -190,7 +201,7 @@ def test_forms_of_what_is_given() -> None:
 )
 @pytest.mark.parametrize("threads", [1, 2])
 def test_what_is_refused(pulls: Any, text: str, threads: int) -> None:
-    net = compiled("cpu", "batched", threads)
+    net = replace(ON_CPU, threads=threads).compile(Lstm())
     x, words = drawn(0, 7)
     words[-1] = -1
     plan = net.plan(chains([3, 4], x, words))
@@ -201,7 +212,7 @@ def test_what_is_refused(pulls: Any, text: str, threads: int) -> None:
 
 
 def test_what_else_is_refused() -> None:
-    net, graphs = compiled("cpu", "batched"), chains([3, 4], *drawn(0, 7))
+    net, graphs = ON_CPU.compile(Lstm()), chains([3, 4], *drawn(0, 7))
     plan = net.plan(graphs)
     with pytest.raises(PullError, match="a pull lies on a GPU; the host"):
         plan({"x": Lent(np.zeros((7, WIDTH), np.float32))})
@@ -226,9 +237,9 @@ def test_what_else_is_refused() -> None:
 # Pushes of chosen vertices, and passes that read arrays of a device: against an LSTM by hand.
 
 
-@pytest.mark.parametrize(("device", "engine", "threads"), WAYS)
-def test_results_of_chosen_vertices(device: str, engine: str, threads: int) -> None:
-    net, lengths = compiled(device, engine, threads), [3, 1, 9, 5]
+@pytest.mark.parametrize("way", WAYS)
+def test_results_of_chosen_vertices(way: Way) -> None:
+    net, lengths = way.compile(Lstm()), [3, 1, 9, 5]
     graphs = chains(lengths, *drawn(0, 18))
     wanted = exact(net.parameters, lengths, *drawn(0, 18))
     several = [graphs.roots, [17, 0, 5, 5], np.arange(17, -1, -1), [], list(range(0, 18, 2))]
@@ -254,9 +265,9 @@ class LstmToSumUp(Lstm):
         self.push("loss", vrt.sum(self.gather(0).h))
 
 
-@pytest.mark.parametrize(("device", "engine", "threads"), WAYS)
-def test_a_step_keeps_pushes_of_chosen_vertices(device: str, engine: str, threads: int) -> None:
-    net, lengths = compiled(device, engine, threads, LstmToSumUp), [3, 1, 9, 5]
+@pytest.mark.parametrize("way", WAYS)
+def test_a_step_keeps_pushes_of_chosen_vertices(way: Way) -> None:
+    net, lengths = way.compile(LstmToSumUp()), [3, 1, 9, 5]
     graphs = chains(lengths, *drawn(0, 18))
     for vertices in (graphs.roots, [17, 0, 5, 5], None, []):
         wanted = exact(net.parameters, lengths, *drawn(0, 18))

@@ -9,7 +9,6 @@ import pytest
 
 import vertexrt as vrt
 from tests import typed_models
-from tests.devices import shim
 from tests.functions import FUNCTIONS
 from tests.runs import Way, assert_bits
 
@@ -38,8 +37,8 @@ MET_BEFORE = [
     Way("reference", "float32"),
     Way("cpu", "float32", "agenda", threads=2),
     Way("cpu", "float32", engine="persistent", threads=2, processors=2),
-    pytest.param(Way("shim", "float32"), marks=shim),
-    pytest.param(Way("shim", "float32", engine="persistent", processors=2), marks=shim),
+    Way("shim", "float32"),
+    Way("shim", "float32", engine="persistent", processors=2),
 ]
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.agreement import ON_GPU
 from tests.backend.test_cuda_persistent import batch_of
-from tests.devices import gpu, shim
+from tests.devices import shim
 from tests.functions import FUNCTIONS
 from tests.runs import Way, assert_bits
 from tests.watched_device import break_counter, mend, watch
@@ -15,23 +18,13 @@ from vertexrt.engine.variant import Passes
 from vertexrt.errors import DeviceError
 
 NAME = "tree-fc"  # it is quick to compile, and on a CPU it is for one kind of vertex alone
-WAYS = [
-    pytest.param("cpu", "batched", id="cpu"),
-    *(pytest.param("shim", e, marks=shim, id=f"shim-{e}") for e in ("batched", "persistent")),
-    *(pytest.param("cuda", e, marks=gpu, id=f"cuda-{e}") for e in ("batched", "persistent")),
-]
+WAYS = [replace(way, dtype="float32") for way in ON_GPU]
+WAYS.append(Way("cpu", "float32", passes=Passes(specialise=False)))
 
 
-def network(device: str, engine: str) -> vrt.Network:
-    processors = 2 if engine == "persistent" else None
-    passes = Passes(specialise=device != "cpu")
-    way = Way(device, "float32", engine=engine, processors=processors, passes=passes)
-    return way.compile(FUNCTIONS[NAME][0]())
-
-
-@pytest.mark.parametrize(("device", "engine"), WAYS)
-def test_results_are_the_same_when_read_late(device: str, engine: str) -> None:
-    net = network(device, engine)
+@pytest.mark.parametrize("way", WAYS)
+def test_results_are_the_same_when_read_late(way: Way) -> None:
+    net = way.compile(FUNCTIONS[NAME][0]())
     batches = [batch_of(NAME, graphs) for graphs in (3, 1, 4, 2, 5)]
     wanted = [dict(net(batch)) for batch in batches]
     waiting = [net(batch) for batch in batches]  # more than there are buffers
@@ -41,9 +34,9 @@ def test_results_are_the_same_when_read_late(device: str, engine: str) -> None:
         assert_bits(got, wanted[k])
 
 
-@pytest.mark.parametrize(("device", "engine"), WAYS)
-def test_a_later_step_does_not_change_a_result(device: str, engine: str) -> None:
-    net = network(device, engine)
+@pytest.mark.parametrize("way", WAYS)
+def test_a_later_step_does_not_change_a_result(way: Way) -> None:
+    net = way.compile(FUNCTIONS[NAME][0]())
     batch, other = batch_of(NAME, 2), batch_of(NAME, 3)
     before = net(batch, outputs=("output",))["output"]
     evaluation = net(batch, outputs=("output",))
@@ -56,7 +49,7 @@ def test_a_later_step_does_not_change_a_result(device: str, engine: str) -> None
 
 @shim
 def test_an_evaluation_that_gave_up_says_so_when_it_is_read() -> None:
-    net = network("shim", "persistent")
+    net = WAYS[1].compile(FUNCTIONS[NAME][0]())
     batch = batch_of(NAME, 3)
     before = dict(net(batch))
     net.executor.persistent_launch.patience = 5_000_000  # type: ignore[attr-defined]

@@ -28,7 +28,7 @@ RUNS = 2
 Event = dict[str, Any]
 # A device, processors of a group, threads.
 ON_HOST = [("cpu", 1, 1), ("cpu", 2, 4), ("cpu", 3, 3), ("reference", 2, 2)]
-ON_GPU = [pytest.param(*device.values, 2, 1, marks=device.marks) for device in SHIM_AND_GPU]
+ON_GPU = [(device, 2, 1) for device in SHIM_AND_GPU]
 on_host = pytest.mark.parametrize(("device", "processors", "threads"), ON_HOST)
 on_gpu = pytest.mark.parametrize(("device", "processors", "threads"), ON_GPU)
 everywhere = pytest.mark.parametrize(("device", "processors", "threads"), [*ON_HOST, *ON_GPU])

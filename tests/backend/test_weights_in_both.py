@@ -10,7 +10,7 @@ import pytest
 import vertexrt as vrt
 from benchmarks.papers.stacks import Form, Stack, ragged_batch
 from tests.bfloat16 import rounded
-from tests.devices import SHIM_AND_GPU, require
+from tests.devices import on_gpus
 from tests.runs import PLAIN, TOLERANCE, Way, assert_close, assert_same, train
 from tests.shim_device import put_in_place
 from vertexrt.graph import GraphBatch
@@ -40,11 +40,10 @@ def divided(net: vrt.Network) -> list[int]:
 
 
 @pytest.mark.parametrize(("cell", "hidden", "dtype", "sequences"), CASES)
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_a_processor_alone_holds_them(
     device: str, cell: str, hidden: int, dtype: str, sequences: int
 ) -> None:
-    require(device)
     form = Form(cell, hidden)
     way = Way(device, dtype, engine="persistent", processors=1)
     here, there = (each.compile(Stack(form)) for each in (way, PLAIN))
@@ -61,9 +60,8 @@ def test_a_processor_alone_holds_them(
     assert said in [[f"{n * THREADS * 4:,}"] * 2 for n in registers]
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_pairs_of_bfloat16_do_too(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    require(device)
     if device == "shim":
         put_in_place(monkeypatch, precision="bf16")
     form = Form("GRU", 144)

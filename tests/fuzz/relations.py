@@ -21,7 +21,7 @@ from tests.fuzz.compare import outcome_of, rounding, scale
 from tests.fuzz.function import builder, source
 from tests.fuzz.generate import FUNCTION, draw_network
 from tests.planned import tables_of
-from tests.runs import DRAWS, PLAIN, Capture, cotangents
+from tests.runs import DRAWS, SERIAL, Capture, cotangents
 from vertexrt.errors import NoKernelError
 
 Arrays = dict[str, Array]
@@ -91,7 +91,7 @@ def run_one(seed: int, settings: Settings) -> Tally:
         nets = [way.compile(function(vrt), values, 1 + seed % 1_000_000) for _ in "ab"]
         found = [*differences(*nets, batches, graph_batch(specs[0]))]
         if drops:
-            plain = PLAIN.compile(function(vrt))
+            plain = SERIAL.compile(function(vrt))
             plain.parameters.update(values)
             got = run(nets[0], batches[0])
             for name, value in run(plain, batches[0]).items():

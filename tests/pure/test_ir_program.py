@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 import vertexrt as vrt
+from tests.declared import Declared
 from tests.messages import table
 from vertexrt.errors import PlanError
 from vertexrt.ir.autodiff import differentiate
@@ -17,13 +18,8 @@ from vertexrt.ir.program import Program, Stage, Type
 from vertexrt.ir.verify import verify
 
 
-class Tiny(vrt.VertexFunction):
+class Tiny(Declared, arity=1, state={"h": 2}, table=(7, 2), w=(2, 2)):
     """One product, one child."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"h": 2})
-        self.table = vrt.Parameter((7, 2))
-        self.w = vrt.Parameter((2, 2))
 
     def forward(self) -> None:
         x = vrt.embed(self.table, self.pull("word"))

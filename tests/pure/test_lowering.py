@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 import vertexrt as vrt
+from tests.declared import Declared
 from tests.runs import Way, use_of
 from vertexrt.errors import PlanError
 from vertexrt.ir.program import Stage
@@ -26,12 +27,8 @@ from vertexrt.lower.lowering import lower
 from vertexrt.lower.verify import verify
 
 
-class Small(vrt.VertexFunction):
+class Small(Declared, arity=1, state={"h": 8}, w=(8, 8)):
     """A product, a sum along a row, and an elementwise op after it."""
-
-    def __init__(self) -> None:
-        self.w = vrt.Parameter((8, 8))
-        super().__init__(arity=1, state={"h": 8})
 
     def forward(self) -> None:
         x = vrt.tanh(self.w @ self.gather(0).h)

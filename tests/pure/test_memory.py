@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vertexrt as vrt
+from tests.declared import Declared
 from tests.functions import FUNCTIONS
 from tests.runs import ALL, OFF, Way, train, use_of
 from tests.strategies import full_batches
@@ -76,11 +77,7 @@ def _plan(net: Network, kind: str, batch: GraphBatch) -> MemoryPlan:
 
 @pytest.mark.parametrize("device", ["reference", "cpu"])
 def test_a_batch_that_no_machine_has_room_for_is_refused_by_name(device: str) -> None:
-    class Wide(vrt.VertexFunction):
-        def __init__(self) -> None:
-            super().__init__(arity=1, state={"h": 1_000_000})
-            self.w = vrt.Parameter((1,))
-
+    class Wide(Declared, arity=1, state={"h": 1000000}, w=(1,)):
         def forward(self) -> None:
             h = self.gather(0).h * self.pull("x", shape=()) + vrt.sum(self.w)
             self.scatter(h=h)

@@ -7,6 +7,7 @@ import pytest
 import vertexrt as vrt
 from benchmarks.papers.stacks import Form, Stack
 from tests.chain_cells import CELLS, chains
+from tests.declared import Declared
 from tests.paper_device import on_paper
 from tests.runs import use_of
 from vertexrt.engine.variant import Pushes, Variant
@@ -15,11 +16,8 @@ from vertexrt.ir.passes.store import Key
 STATE, OWN = ("state", "h"), ("push", "h")
 
 
-class Both(vrt.VertexFunction):
+class Both(Declared, arity=1, state={"h": 4, "m": 4}):
     """A state that is pushed twice, and one that is another's half."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"h": 4, "m": 4})
 
     def forward(self) -> None:
         before = self.gather(0)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.declared import Declared
 from tests.messages import refused, table
 from vertexrt.engine.lazy import Loss
 from vertexrt.errors import CheckpointError, UsageError
@@ -22,12 +23,8 @@ RATES = table(__file__, "RATES")
 METRICS = [3.0, 2.0, 2.0, 1.9999, 2.5, 1.0, math.nan, np.float32("nan"), 1.1, 1.2, 0.5, *[0.6] * 9]
 
 
-class Sum(vrt.VertexFunction):
+class Sum(Declared, arity=1, state={"h": 2}, w=(2,), b=(2,)):
     """The gradient of each element is 1."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"h": 2})
-        self.w, self.b = vrt.Parameter((2,)), vrt.Parameter((2,))
 
     def forward(self) -> None:
         self.scatter(h=self.w * 1.0)

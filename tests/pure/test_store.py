@@ -9,21 +9,17 @@ import pytest
 
 import vertexrt as vrt
 from tests.agreement import agree
+from tests.declared import Declared
 from tests.runs import Way
 from vertexrt.engine.variant import Passes
 
 H = 4
 
 
-class NestedParts(vrt.VertexFunction):
+class NestedParts(
+    Declared, arity=1, state={"h": H}, w1=(2 * H, H), w2=(2 * H, H), b=(2 * H,), c=(H,)
+):
     """Gradients that are parts of a concat that is itself only stored as a part of a concat."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"h": H})
-        self.w1 = vrt.Parameter((2 * H, H))
-        self.w2 = vrt.Parameter((2 * H, H))
-        self.b = vrt.Parameter((2 * H,))
-        self.c = vrt.Parameter((H,))
 
     def forward(self) -> None:
         h = self.gather(0).h + self.pull("x", shape=(H,))
@@ -32,13 +28,8 @@ class NestedParts(vrt.VertexFunction):
         self.push("loss", vrt.losses.squared_error(h, 0.3))
 
 
-class SeenWhenAbsent(vrt.VertexFunction):
+class SeenWhenAbsent(Declared, arity=1, state={"h": H}, w=(2, H), u=(2, H)):
     """A concat of the path, of which a lazy stage reads a part alone where a pull is absent."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"h": H})
-        self.w = vrt.Parameter((2, H))
-        self.u = vrt.Parameter((2, H))
 
     def forward(self) -> None:
         h = self.gather(0).h + self.pull("x", shape=(H,))
@@ -48,14 +39,8 @@ class SeenWhenAbsent(vrt.VertexFunction):
         self.push("loss", vrt.sum(y * y))
 
 
-class BothWays(vrt.VertexFunction):
+class BothWays(Declared, arity=2, state={"h": H}, u=(H, H), wide=(H, 2 * H), b=(H,)):
     """The same two states as the rows of one weight's products, and as one vector of another's."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=2, state={"h": H})
-        self.u = vrt.Parameter((H, H))
-        self.wide = vrt.Parameter((H, 2 * H))
-        self.b = vrt.Parameter((H,))
 
     def forward(self) -> None:
         left, right = self.gather(0).h, self.gather(1).h

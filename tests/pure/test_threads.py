@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import vertexrt as vrt
+from tests.declared import Declared
 from tests.runs import Way, use_of
 from vertexrt.errors import PlanError
 from vertexrt.graph import GraphBatch, InputGraph
@@ -29,12 +30,8 @@ from vertexrt.lower.verify import verify_threads
 WORDS, HIDDEN, VECTOR = 5, 8, 4
 
 
-class Turned(vrt.VertexFunction):
+class Turned(Declared, arity=1, state={"h": HIDDEN}, table=(WORDS, HIDDEN)):
     """Halves of a vector change places, and what is left is divided by its sum."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"h": HIDDEN})
-        self.table = vrt.Parameter((WORDS, HIDDEN))
 
     def forward(self) -> None:
         x = vrt.tanh(vrt.embed(self.table, self.pull("word")) + self.gather(0).h)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
+from tests.declared import Declared
 from tests.functions import FUNCTIONS, E, Looked, StackedAndAlone
 from tests.paper_device import on_paper
 from tests.pure.test_store import NestedParts, batch
@@ -49,12 +50,8 @@ def nested() -> Variant:
     return variant_of(NestedParts(), "training", batch([[], [0], [1]], ("x",)))
 
 
-class ReadsTheStateBefore(vrt.VertexFunction):
+class ReadsTheStateBefore(Declared, arity=1, state={"h": 4, "m": 4}, w=(4, 4)):
     """The loss reads a field of the state before, which no other gradient goes through."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={"h": 4, "m": 4})
-        self.w = vrt.Parameter((4, 4))
 
     def forward(self) -> None:
         before = self.gather(0)
@@ -213,12 +210,8 @@ def test_a_value_between_segments_that_is_not_exchanged() -> None:
         verify_segments(broken)
 
 
-class PulledOperand(vrt.VertexFunction):
+class PulledOperand(Declared, arity=1, state={}, w=(8, 4)):
     """A product of what is pulled."""
-
-    def __init__(self) -> None:
-        super().__init__(arity=1, state={})
-        self.w = vrt.Parameter((8, 4))
 
     def forward(self) -> None:
         self.push("loss", vrt.sum(self.w @ self.pull("x", (4,))))

@@ -9,6 +9,7 @@ import pytest
 
 import vertexrt as vrt
 from tests import typed_models as typed
+from tests.declared import Declared
 from tests.messages import refused, table
 from vertexrt.graph import GraphBatch, InputGraph
 
@@ -69,10 +70,7 @@ def test_batches_that_a_network_refuses(code: str) -> None:
 
 
 def test_one_function_refuses_types() -> None:
-    class Plain(vrt.VertexFunction):
-        def __init__(self) -> None:
-            super().__init__(arity=1, state={"h": 2})
-
+    class Plain(Declared, arity=1, state={"h": 2}):
         def forward(self) -> None:
             self.scatter(h=self.gather(0).h + 1.0)
             self.push("h", self.gather(0).h)

@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import vertexrt as vrt  # noqa: E402
 import vertexrt.torch as vt  # noqa: E402
-from tests.devices import SHIM_AND_GPU, require  # noqa: E402
+from tests.devices import SHIM_AND_GPU  # noqa: E402
 from tests.shim_device import ShimDevice, put_in_place  # noqa: E402
 from vertexrt import nn  # noqa: E402
 from vertexrt.api.network import Network  # noqa: E402
@@ -386,7 +386,6 @@ def sides_at(
     name: str, place: str, engine: str, patch: pytest.MonkeyPatch, device: Any = ShimDevice
 ) -> tuple[Side, Side]:
     """Return a subject's modules, ours at a place: on the shim and on a GPU in float32."""
-    require(place)
     subject = SUBJECTS[name]
     mine, judge = subject.make()
     if place == "shim":

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import vertexrt as vrt  # noqa: E402
 import vertexrt.torch as vt  # noqa: E402
-from tests.devices import SHIM_AND_GPU, gpu, require  # noqa: E402
+from tests.devices import gpu, on_gpus, require  # noqa: E402
 from tests.torch.beside import (  # noqa: E402
     WIDTH,
     Node,
@@ -112,7 +112,7 @@ def test_a_pass_is_not_captured() -> None:
     assert "a network inside of a CUDA graph" in run.stdout
 
 
-@pytest.mark.parametrize("device", SHIM_AND_GPU)
+@on_gpus
 def test_it_compiles_whole(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mine, judge = sides_at("module", device, "batched", monkeypatch)
     given = vt.BatchTensors.of(trees(3))

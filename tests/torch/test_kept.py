@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import vertexrt as vrt  # noqa: E402
 import vertexrt.torch as vt  # noqa: E402
-from tests.devices import require, shim  # noqa: E402
+from tests.devices import shim  # noqa: E402
 from tests.shim_device import ShimDevice, put_in_place  # noqa: E402
 from tests.torch.beside import (  # noqa: E402
     ENGINES,
@@ -253,7 +253,6 @@ def test_each_call_draws_anew(
     at_once: bool, place: str, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Dropout is PyTorch's mode and seed, with and without gradients to come."""
-    require(place)
     if place == "shim":
         put_in_place(monkeypatch)
     device = "cpu" if place == "cpu" else "cuda"

@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 import vertexrt as vrt  # noqa: E402
 import vertexrt.torch as vt  # noqa: E402
+from tests.declared import Declared  # noqa: E402
 from tests.torch.beside import (  # noqa: E402
     COUNTS,
     ENGINES,
@@ -199,11 +200,8 @@ def test_tensors_of_a_batch_are_rebuilt_as_training_loops_do() -> None:
     assert last.graphs is batch.graphs
 
 
-class Pool(vrt.VertexFunction):
+class Pool(Declared, state={"h": WIDTH}):
     """A mean over children: it has no parameters."""
-
-    def __init__(self) -> None:
-        super().__init__(state={"h": WIDTH})
 
     def forward(self) -> None:
         h = self.pull("x", shape=(WIDTH,)) + vrt.mean(self.gather_all().h)

@@ -16,6 +16,7 @@ from torch.autograd import functional  # noqa: E402
 
 import vertexrt as vrt  # noqa: E402
 import vertexrt.torch as vt  # noqa: E402
+from tests.declared import Declared  # noqa: E402
 from tests.messages import table  # noqa: E402
 from tests.torch.beside import (  # noqa: E402
     INPUT,
@@ -189,12 +190,8 @@ def partly_converted(module: Any) -> Any:
     return module(TREES)
 
 
-class NoLoss(vrt.VertexFunction):
+class NoLoss(Declared, state={}, fixed=(WIDTH,)):
     """It pushes none."""
-
-    def __init__(self) -> None:
-        super().__init__(state={})
-        self.fixed = vrt.Parameter((WIDTH,))
 
     def forward(self) -> None:
         self.push("x", self.pull("x", shape=(WIDTH,)) * self.fixed)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.devices import gpu, require
-from tests.lstm_chains import STEPS, WIDTH, chains, compiled, exact
+from tests.lstm_chains import STEPS, WIDTH, Lstm, chains, exact
+from tests.runs import Way
 
 torch = pytest.importorskip("torch")
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=gpu)])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_tensors_in_and_out(device: str) -> None:
-    require(device)
-    net, words = compiled(device, "batched"), [1] * STEPS
+    net, words = Way(device, "float32").compile(Lstm()), [1] * STEPS
     batch = chains([STEPS], np.zeros((STEPS, WIDTH), np.float32), words)
     plans = net.plan(batch, arrays="device"), net.plan(batch, vertices=batch.roots, arrays="device")
     for _ in range(3):

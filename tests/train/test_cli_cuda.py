@@ -86,20 +86,21 @@ def test_a_loss_that_is_not_finite_is_found_at_the_end_of_an_epoch(
     assert [line["epoch"] for line in records("new")] == [1, 1]
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=shim)])
-def test_auto_says_what_it_took(device: str, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    if device == "cuda":
+@shim
+@pytest.mark.parametrize("found", ["cpu", "cuda"])
+def test_auto_says_what_it_took(found: str, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    if found == "cuda":
         put_in_place(monkeypatch)
     else:
         monkeypatch.setitem(sys.modules, "cupy", None)
-    said = f"device: {device} (auto)\n"
+    said = f"device: {found} (auto)\n"
     assert cli.train("new", "--device auto --epochs 1 --engine batched").startswith(said)
     assert cli("eval new").startswith(said)
-    assert cli(f"eval new --device {device}").startswith("dev: loss ")
+    assert cli(f"eval new --device {found}").startswith("dev: loss ")
     shown = cli(EXPLAIN, *SMALL[:-2])
     assert shown.startswith(f"{said}F\n")
-    assert ("launches: kernel" in shown) == (device == "cuda")
-    if device == "cpu":
+    assert ("launches: kernel" in shown) == (found == "cuda")
+    if found == "cpu":
         told = "device: cpu (auto); --precision tf32 is of a GPU and does nothing here\n"
         assert cli(EXPLAIN, *SMALL[:-2], "--precision", "tf32").startswith(told)
 

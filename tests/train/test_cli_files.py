@@ -4,7 +4,6 @@ FILES has small files for models of the catalogue; other tests are of what runs 
 """
 
 import json
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,10 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.train.cli_runs import records, train, write_trees
-from vertexrt.cli.main import main
+from tests.train.cli_runs import Cli, records, write_trees
 from vertexrt.hub import load_pretrained
 
-SMALL = ("--device", "reference", "--epochs", "2", "--hidden", "4", "--embed", "4")
+SMALL = "--device reference --epochs 2 --hidden 4 --embed 4"
 CONLLU = (  # the first word is the root, and each depends on the one before
     "# sent_id = s1\n"
     "1\tcat\t_\tNOUN\t_\t_\t0\troot\t_\t_\n"
@@ -95,32 +93,38 @@ FILES = {
 }
 
 
-def sizes(run: Path) -> list[int]:
+def sizes(run: str) -> list[int]:
     """Return how many graphs the splits of a run had."""
-    splits = vrt.load_checkpoint(run / "last.safetensors").meta["data"]["splits"]
+    splits = vrt.load_checkpoint(Path(run, "last.safetensors")).meta["data"]["splits"]
     return [graphs for graphs, _ in splits.values()]
 
 
-def predicted(run: Path, data: Path, *more: str) -> list[dict[str, Any]]:
+def predicted(cli: Cli, data: str, *more: str) -> list[dict[str, Any]]:
     """Predict a file."""
-    out = run.parent / "out.jsonl"
-    assert main(["predict", str(run), "--data", str(data), "--out", str(out), *more]) == 0
-    return [json.loads(line) for line in out.read_text().splitlines()]
+    cli(f"predict run --data {data} --out out.jsonl", *more)
+    return [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+    """Run command lines in a folder with trees alone."""
+    monkeypatch.chdir(tmp_path)
+    write_trees(Path("data"))
+    return Cli(tmp_path, capsys)
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_from_a_file_to_predictions(name: str, tmp_path: Path) -> None:
+def test_from_a_file_to_predictions(name: str, cli: Cli) -> None:
     splits, words, file, content, text, expected = FILES[name]
-    data, new, run = tmp_path / file, tmp_path / f"new{Path(file).suffix}", tmp_path / "run"
-    data.write_text(content)
-    new.write_text(text)
-    given = ["--data", str(data), *SMALL, "--out", str(run)]
-    assert main(["train", *shlex.split(words), *given]) == 0
-    assert sizes(run) == splits
-    first = predicted(run, new)[0]
+    new = f"new{Path(file).suffix}"
+    Path(file).write_text(content)
+    Path(new).write_text(text)
+    cli(f"train {words} --data {file} {SMALL} --out run")
+    assert sizes("run") == splits
+    first = predicted(cli, new)[0]
     assert json.dumps(first).startswith(expected)
     if "tag" in first:  # of a tagger, by vertex type
-        assert "entity_f1" in records(run)[1]
+        assert "entity_f1" in records("run")[1]
         assert first["tag"]["classes"] == ["B-LOC", "B-PER", "O"]
     else:
         assert set(first["prediction"]) <= {*first["classes"]}
@@ -128,23 +132,20 @@ def test_from_a_file_to_predictions(name: str, tmp_path: Path) -> None:
         assert np.array(first["probabilities"]).shape == shape
 
 
-def test_json_lines(tmp_path: Path) -> None:
-    data, run, out = tmp_path / "my.jsonl", tmp_path / "run", tmp_path / "exported"
+def test_json_lines(cli: Cli) -> None:
     record: dict[str, Any] = {"id": 7, "children": [[], [], [0, 1]]}
     record["pulls"] = {"token": ["a", "b", None], "kind": ["x", "y", "x"], "label": [0, 0, 0]}
-    data.write_text((json.dumps(record) + "\n") * 20)
-    words = ["--data", str(data), *SMALL, "--label", "kind", "--word", "token"]
-    assert main(["train", "tree-lstm", *words, "--out", str(run)]) == 0
-    found = predicted(run, data)
+    Path("my.jsonl").write_text((json.dumps(record) + "\n") * 20)
+    cli(f"train tree-lstm --data my.jsonl {SMALL} --label kind --word token --out run")
+    found = predicted(cli, "my.jsonl")
     assert (found[0]["id"], found[0]["classes"]) == (7, ["x", "y"])
-    assert main(["export", str(run), str(out)]) == 0
-    model = load_pretrained(out)
+    cli("export run exported")
+    model = load_pretrained("exported")
     assert model.predict([record] * 20) == found
     record["pulls"]["token"] = ["a", "zebra", None]
     assert model.predict([record])[0]["word"] == ["a", "zebra", None]
-    copy = ["train", "--config", str(run / "config.json"), "--out", str(tmp_path / "copy")]
-    assert main(copy) == 0
-    assert records(tmp_path / "copy")[0]["loss"] == records(run)[0]["loss"]
+    cli("train --config run/config.json --out copy")
+    assert records("copy")[0]["loss"] == records("run")[0]["loss"]
 
 
 NUMBERS = """
@@ -163,102 +164,84 @@ class Net(vrt.VertexFunction):
 """
 
 
-def test_whole_numbers_count_as_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_whole_numbers_count_as_words(cli: Cli) -> None:
     """A run that is refused leaves no folder."""
-    net, run, none = f"{tmp_path / 'net.py'}:Net", tmp_path / "run", tmp_path / "none"
-    (tmp_path / "net.py").write_text(NUMBERS)
+    Path("net.py").write_text(NUMBERS)
 
-    def write(**pulls: int) -> str:
+    def write(**pulls: int) -> None:
         record = {"chain": 1, "pulls": {name: [value] for name, value in pulls.items()}}
-        (tmp_path / "my.jsonl").write_text((json.dumps(record) + "\n") * 20)
-        return str(tmp_path / "my.jsonl")
+        Path("my.jsonl").write_text((json.dumps(record) + "\n") * 20)
 
-    def run_on(data: str, out: Path, *more: str) -> int:
-        small = ("--device", "reference", "--epochs", "1", *more)
-        return main(["train", net, "--data", data, *small, "--out", str(out)])
-
-    task = ("--task", "classification")
-    assert run_on(write(word=8, kind=2, label=1), run, *task) == 0
-    stored = vrt.load_checkpoint(run / "last.safetensors").parameters
+    train = "train net.py:Net --data my.jsonl --device reference --epochs 1 --out"
+    task = "--task classification"
+    write(word=8, kind=2, label=1)
+    cli(f"{train} run {task}")
+    stored = vrt.load_checkpoint("run/last.safetensors").parameters
     assert (stored["words"].shape, stored["kinds"].shape) == ((9, 4), (3, 4))
-    predicted(run, Path(write(word=3, kind=0, label=1)), "--model", net)
-    data = write(word=3, kind=5, label=1)
-    assert main(["predict", str(run), "--data", data, "--model", net]) == 1
-    assert "its numbers 'kind' are below 3, " in capsys.readouterr().err
-    assert run_on(write(word=8, kind=2, lable=1), none, *task) == 2
-    said = capsys.readouterr().err
+    write(word=3, kind=0, label=1)
+    predicted(cli, "my.jsonl", "--model", "net.py:Net")
+    write(word=3, kind=5, label=1)
+    said = cli("predict run --data my.jsonl --model net.py:Net", code=1)
+    assert "its numbers 'kind' are below 3, " in said
+    write(word=8, kind=2, lable=1)
+    said = cli(f"{train} none {task}", code=2)
     assert "nothing says what the argument 'classes' is; a default, or one that the data" in said
     assert "(they pull kind, lable, word); give it: --set classes=VALUE, or name the pull" in said
-    assert run_on(write(word=8, label=1), none, "--set", "num_kind=3") == 1
-    assert "kind" in capsys.readouterr().err
-    assert not none.exists()
+    write(word=8, label=1)
+    assert "kind" in cli(f"{train} none --set num_kind=3", code=1)
+    assert not Path("none").exists()
 
 
-def test_runs_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = write_trees(tmp_path / "data")
-    runs = tmp_path / "runs"
-    assert train(data, runs / "a", "--epochs", "1", "--class-weights", "balanced") == 0
-    assert train(data, runs / "b", "--epochs", "2", "--metric", "macro_f1") == 0
-    stored = vrt.load_checkpoint(runs / "a" / "last.safetensors").meta["options"]
+def test_runs_are_compared(cli: Cli) -> None:
+    cli.train("runs/a", "--epochs 1 --class-weights balanced")
+    cli.train("runs/b", "--epochs 2 --metric macro_f1")
+    stored = vrt.load_checkpoint("runs/a/last.safetensors").meta["options"]
     weights = [float(each) for each in stored["class_weights"].partition(":")[2].split(",")]
-    lines = (data / "train.txt").read_text()
+    lines = Path("data/train.txt").read_text()
     counts = np.array([lines.count(f"({label} ") for label in range(5)])
     assert np.allclose(weights, counts.sum() / (5 * counts), rtol=1e-5)
-    again = ["train", "--resume", str(runs / "a"), "--class-weights"]
-    assert main([*again, "balanced"]) == 0
-    assert main([*again, "1,2,3,4,5"]) == 2
-    best = vrt.load_checkpoint(runs / "b" / "best.safetensors").meta["state"]
-    dev = [line for line in records(runs / "b") if line["split"] == "dev"]
+    cli("train --resume runs/a --class-weights balanced")
+    cli("train --resume runs/a --class-weights 1,2,3,4,5", code=2)
+    best = vrt.load_checkpoint("runs/b/best.safetensors").meta["state"]
+    dev = [line for line in records("runs/b") if line["split"] == "dev"]
     assert best["measure"] == "macro_f1"
     assert best["best"] == max(line["macro_f1"] for line in dev)
-    capsys.readouterr()
-    assert main(["runs", str(runs)]) == 0
-    heads, a, b = capsys.readouterr().out.splitlines()
+    heads, a, b = cli("runs runs").splitlines()
     assert heads.split()[:4] == ["run", "model", "data", "epochs"]
     assert a.split()[:4] == ["a", "tree-lstm", "data", "1"]
     assert b.split()[:4] == ["b", "tree-lstm", "data", "2"]
     assert "  dev macro f1  test macro f1" in heads
     assert f"{100 * best['best']:.2f} %" in b
-    assert main(["eval", str(runs / "a"), str(runs / "b"), "--classes"]) == 0
-    shown = capsys.readouterr().out.splitlines()
+    shown = cli("eval runs/a runs/b --classes").splitlines()
     assert shown[-3].split()[:3] == ["run", "loss", "root"]
-    assert [line.split()[0] for line in shown[-2:]] == [str(runs / "a"), str(runs / "b")]
+    assert [line.split()[0] for line in shown[-2:]] == ["runs/a", "runs/b"]
     assert shown[1] == "roots"
     assert shown[2].split() == ["class", "labelled", "precision", "recall", "f1"]
 
 
-def test_a_confusion_is_drawn_and_a_run_goes_on_at_another_rate(tmp_path: Path) -> None:
+def test_a_confusion_is_drawn_and_a_run_goes_on_at_another_rate(cli: Cli) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed (extra `plot`)")
-    data, out = write_trees(tmp_path / "data"), tmp_path / "run"
-    assert train(data, out, "--epochs", "1", "--lr", "0.05") == 0
-    assert (out / "confusion.png").read_bytes() == b"no picture"  # see conftest
-    again = ["train", "--resume", str(out), "--epochs"]
-    assert main([*again, "2", "--lr", "0.01"]) == 0
-    assert main([*again, "3"]) == 0
-    rates = [line["lr"] for line in records(out) if line["split"] == "train"]
+    cli.train("run", "--epochs 1 --lr 0.05")
+    assert Path("run/confusion.png").read_bytes() == b"no picture"  # see conftest
+    cli("train --resume run --epochs 2 --lr 0.01")
+    cli("train --resume run --epochs 3")
+    rates = [line["lr"] for line in records("run") if line["split"] == "train"]
     assert rates == [0.05, 0.01, 0.01]
 
 
-def test_no_split_is_demanded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data, out = write_trees(tmp_path / "data"), tmp_path / "run"
+def test_no_split_is_demanded(cli: Cli) -> None:
     for split in ("dev", "test"):
-        (data / f"{split}.txt").unlink()
-    assert train(data, out, "--epochs", "2", "--average", "0.9") == 0
-    assert "best dev" not in capsys.readouterr().out
-    assert not (out / "best.safetensors").exists()
-    assert {line["split"] for line in records(out)} == {"train"}
-    assert main(["eval", str(out), "--split", "train"]) == 0
-    assert train(data, tmp_path / "two", "--epochs", "1", "--patience", "2") == 2
-    assert "has no dev split; expected one whose values decide; Name its file with --dev, or" in (
-        capsys.readouterr().err
-    )
-    assert train(data / "train.txt", tmp_path / "three", "--epochs", "1", "--dev", "0.5") == 0
-    assert sizes(tmp_path / "three") == [10, 12, 2]
+        Path(f"data/{split}.txt").unlink()
+    assert "best dev" not in cli.train("run", "--epochs 2 --average 0.9")
+    assert not Path("run/best.safetensors").exists()
+    assert {line["split"] for line in records("run")} == {"train"}
+    cli("eval run --split train")
+    told = "has no dev split; expected one whose values decide; Name its file with --dev, or"
+    assert told in cli.train("two", "--epochs 1 --patience 2", code=2)
+    cli.train("three", "--epochs 1 --dev 0.5", data="data/train.txt")
+    assert sizes("three") == [10, 12, 2]
 
 
-def test_what_the_model_decides_is_not_said_by_a_configuration(tmp_path: Path) -> None:
-    data, small = write_trees(tmp_path / "data"), ("--device", "reference", "--epochs", "1")
-    words = ["train", "td-rnn", "--data", str(data), *small, "--hidden", "4"]
-    assert main([*words, "--out", str(tmp_path / "one")]) == 0
-    config = str(tmp_path / "one" / "config.json")
-    assert main(["train", "--config", config, "--out", str(tmp_path / "two")]) == 0
+def test_what_the_model_decides_is_not_said_by_a_configuration(cli: Cli) -> None:
+    cli("train td-rnn --data data --device reference --epochs 1 --hidden 4 --out one")
+    cli("train --config one/config.json --out two")
