@@ -32,9 +32,11 @@ __all__ = [
     "clip",
     "compile",
     "concat",
+    "cos",
     "data",
     "dot",
     "embed",
+    "erf",
     "errors",
     "exp",
     "floor",
@@ -52,11 +54,13 @@ __all__ = [
     "nn",
     "ones",
     "parallel",
+    "prod",
     "random",
     "relu",
     "save_checkpoint",
     "schedules",
     "sigmoid",
+    "sin",
     "softmax",
     "split",
     "sqrt",
@@ -83,8 +87,10 @@ if TYPE_CHECKING:
         argmax,
         clip,
         concat,
+        cos,
         dot,
         embed,
+        erf,
         exp,
         floor,
         full,
@@ -96,8 +102,10 @@ if TYPE_CHECKING:
         mean,
         minimum,
         ones,
+        prod,
         relu,
         sigmoid,
+        sin,
         softmax,
         split,
         sqrt,
@@ -149,9 +157,9 @@ _NAMES = {
     "api.trace": "Parameter",
     "api.vertex_function": "Model VertexFunction",
     "api.functional": (
-        "abs argmax clip concat dot embed exp floor full log log_softmax logsumexp max maximum "
-        "mean minimum ones relu sigmoid softmax split sqrt stack stop_gradient straight_through "
-        "sum tanh where zeros"
+        "abs argmax clip concat cos dot embed erf exp floor full log log_softmax logsumexp max "
+        "maximum mean minimum ones prod relu sigmoid sin softmax split sqrt stack stop_gradient "
+        "straight_through sum tanh where zeros"
     ),
     "api.compile": "compile",
 }

@@ -19,6 +19,7 @@ CHILDREN = "children"  # the relation of all children, where a function stands a
 # How a node reads: operands first, then what else it has. Others are calls: `vrt.NAME(operands)`.
 TEXTS = {
     "gather": "self.gather({0!r}).{1}",
+    "count": "self.count_children({0})",
     "present": "self.present({0!r})",
     "has": "self.present({1!r})",
     "element": "{0}[{1}]",

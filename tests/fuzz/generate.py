@@ -24,7 +24,20 @@ from tests.fuzz.sketch import STATE, Sketch
 
 FUNCTIONS = (
     *("sigmoid", "tanh", "tanh", "relu", "exp", "log", "sqrt", "neg"),
-    *("floor", "abs", "softplus", "silu", "gelu", "elu", "leaky_relu", "stop_gradient", "floor"),
+    *(
+        "sin",
+        "cos",
+        "erf",
+        "floor",
+        "abs",
+        "softplus",
+        "silu",
+        "gelu",
+        "elu",
+        "leaky_relu",
+        "stop_gradient",
+        "floor",
+    ),
 )
 BINARY = ("add", "add", "sub", "mul", "mul", "maximum", "minimum", "div")
 CONSTANTS = (0.0, 1.0, -1.0, 0.5, 2.0, -1.75)
@@ -269,7 +282,8 @@ def _reduce(s: Sketch, rows: bool) -> None:
     if rows:
         x = s.some(None if s.chance(0.8) else (), True)
         over = s.pick(("", "", "", "children", "elements" if s.shape(x) else ""))
-        s.reduce(s.pick(("sum", "sum", "max", "mean")), x, over)
+        op = s.pick(("sum", "sum", "max", "mean", "prod"))
+        s.reduce(op, s.tame(x, 1.0) if op == "prod" else x, over)
     else:
         s.summary(s.some())
 

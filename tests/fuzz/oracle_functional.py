@@ -91,6 +91,29 @@ def sum(x: Operand, *, axis: str | None = None) -> Value:
     return _reduced(v, axes, v.number.sum(axes), lambda g: g.broadcast(v.number.shape))
 
 
+def prod(x: Operand, *, axis: str | None = None) -> Value:
+    """Multiply as `sum` adds up; ones without children."""
+    v = lift(x)
+    (along,) = _axes(v, axis)
+    x_ = np.moveaxis(v.number.value, along, 0)
+    count = len(x_)
+    others = [np.prod(np.delete(x_, k, 0), 0) for k in range(count)]
+    # Over children it is computed by logarithms, which are that much off.
+    size = np.abs(np.where(x_ == 0.0, 1.0, x_))
+    off = 4.0 * count + (4.0 * np.abs(np.log(size)).sum(0) if along == 0 else 0.0)
+    error = np.moveaxis(v.number.error, along, 0)
+    moved = builtins.sum((abs(o) * e for o, e in zip(others, error, strict=True)), start=0.0 * off)
+    whole = np.prod(x_, 0)
+    out = Bounded(np.expand_dims(whole, along), np.expand_dims(moved + off * np.abs(whole), along))
+    share = np.stack([np.abs(o) for o in others]) if others else x_
+    relative = np.sum(error / size, 0) + off
+    slope = Bounded(
+        np.moveaxis(np.stack(others) if others else x_, 0, along),
+        np.moveaxis(share * relative, 0, along),
+    )
+    return _reduced(v, (along,), out, lambda g: g * slope)
+
+
 def mean(x: Operand, *, axis: str | None = None) -> Value:
     """Average as `sum` adds up; zeros without children."""
     v = lift(x)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tests.fuzz.function import FuzzNode, Operand, PullForm, Shape, Slot, ValueType
+from tests.fuzz.function import CHILDREN, FuzzNode, Operand, PullForm, Shape, Slot, ValueType
 
 STATE, PULLED = 2.0, 2.0  # bounds on what is scattered and on what is pulled
 MATRIX = 1.2  # elements of a parameter [M, N] are at most this over the root of N; others at most 1
@@ -190,7 +190,10 @@ class Sketch:
 
     def fresh_number(self, c: float) -> int:
         """Make a number."""
-        if self.slots and c < 0.1:
+        if self.every and c < 0.05:
+            whose = "" if self.relation == CHILDREN else repr(self.relation)
+            return self.emit("count", (), (), float(MOST_CHILDREN), (whose,))
+        if self.slots and c < 0.15:
             return self.slot_edge(())
         if c < 0.25:
             return self.has()
@@ -215,7 +218,8 @@ class Sketch:
 
     def summary(self, x: int) -> int:
         """Compute a number from a vector per vertex."""
-        op = self.pick(("element", "element", "sum", "sum", "mean", "max", "logsumexp"))
+        op = self.pick(("element", "element", "sum", "sum", "mean", "max", "logsumexp", "prod"))
+        x = self.tame(x, 1.0) if op == "prod" else x
         if op == "element":
             return self.element(x)
         over = self.pick(("", "", "", "elements"))

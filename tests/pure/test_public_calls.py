@@ -73,12 +73,12 @@ def options(call: str, *names: str) -> list[str]:
     return [f"{call}{name}=odd)" for name in names]
 
 
-ONE = "abs argmax exp floor log ones relu sigmoid sqrt stack stop_gradient tanh zeros"
+ONE = "abs argmax cos erf exp floor log ones relu sigmoid sin sqrt stack stop_gradient tanh zeros"
 TWO = "concat dot embed full maximum minimum split straight_through"
-REDUCTIONS = "logsumexp log_softmax max mean softmax sum"
+REDUCTIONS = "logsumexp log_softmax max mean prod softmax sum"
 ACTIVATIONS = {
-    **dict.fromkeys(("gelu", "silu", "softplus"), "odd"),
-    **dict.fromkeys(("block_diagonal", "elu", "leaky_relu"), "odd, other"),
+    **dict.fromkeys(("silu", "softplus"), "odd"),
+    **dict.fromkeys(("block_diagonal", "elu", "gelu", "leaky_relu"), "odd, other"),
 }
 
 # What a forward() may call; it is called outside of one, too.
@@ -98,7 +98,13 @@ METHODS: list[str] = [
     *("-value", "abs(value)", "float(value)", "int(value)", "len(value)", "bool(value)"),
     *("list(value)", "~value", "operator.index(value)", "np.asarray(value)", "np.tanh(value)"),
     *("np.sum(value)", "repr(value)", "str(value)", "hash(value)", "value[odd]", "odd in value"),
-    *("f.gather(odd)", "f.present(odd)", "f.pull(odd)", "elsewhere.pull(odd)"),
+    *(
+        "f.gather(odd)",
+        "f.present(odd)",
+        "f.pull(odd)",
+        "f.count_children(odd)",
+        "elsewhere.pull(odd)",
+    ),
     *("elsewhere.gather(odd)", 'f.pull("p", shape=odd)', 'f.pull("q", dtype=odd)'),
     *("f.push(odd, f.b)", 'f.push(f"push {next(count)}", odd)'),
 ]

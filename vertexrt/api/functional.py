@@ -55,6 +55,21 @@ def log(x: Operand) -> Value:
     return emit("log", x)
 
 
+def sin(x: Operand) -> Value:
+    """Return the sine of radians, elementwise."""
+    return emit("sin", x)
+
+
+def cos(x: Operand) -> Value:
+    """Return the cosine of radians, elementwise."""
+    return emit("cos", x)
+
+
+def erf(x: Operand) -> Value:
+    """Return the error function, elementwise."""
+    return emit("erf", x)
+
+
 def sqrt(x: Operand) -> Value:
     """Return the square root, elementwise."""
     return emit("sqrt", x)
@@ -95,12 +110,20 @@ def silu(x: Operand) -> Value:
     return emit("mul", x, sigmoid(x))
 
 
-def gelu(x: Operand) -> Value:
-    """Return the Gaussian error linear unit in its tanh form, elementwise.
+def gelu(x: Operand, approximate: str = "none") -> Value:
+    """Return the Gaussian error linear unit, elementwise: x times the share of normals below x.
 
-    PyTorch's `gelu(x, approximate="tanh")`. Source: Hendrycks and Gimpel 2016.
+    Args:
+        approximate: as PyTorch has it: "none", or "tanh", a form that is within 1e-3.
+    Raises: TraceError for another form.
+
+    Source: Hendrycks and Gimpel 2016.
     """
     value = value_of(x)
+    if not isinstance(approximate, str) or approximate not in ("none", "tanh"):
+        refuse("gelu", f"approximate is {approximate!r}", "'none' or 'tanh'", "choose one of them")
+    if approximate == "none":
+        return 0.5 * value * (1.0 + erf(math.sqrt(0.5) * value))
     inner = math.sqrt(2.0 / math.pi) * (value + 0.044715 * (value * value * value))
     return 0.5 * value * (1.0 + tanh(inner))
 
@@ -287,6 +310,34 @@ def sum(x: Operand, *, axis: str | None = None) -> Value:
     """
     value = value_of(x)
     return emit("segment_sum" if _over_children("sum", value, axis) else "reduce_sum", value)
+
+
+def prod(x: Operand, *, axis: str | None = None) -> Value:
+    """Multiply over the children of a value from `gather_all`; else over the elements.
+
+    Over children it is computed by logarithms.
+
+    Args, Returns, Raises: as those of `sum`; a vertex without children gets ones.
+    """
+    value = value_of(x)
+    if not _over_children("prod", value, axis):
+        while value.type.size > 1:  # halves, so that gradients divide by nothing
+            half = value.type.size // 2
+            rest = [value[2 * half :]] if value.type.size % 2 else []
+            value = concat(value[:half] * value[half : 2 * half], *rest)
+        return value[0]
+    zero = value == 0.0
+    rest, size = where(zero, 1.0, value), where(zero, 1.0, abs(value))
+    odd = 0.5 * sum(where(value < 0.0, 1.0, 0.0), axis=CHILDREN)
+    sign = 1.0 - 4.0 * (odd - floor(odd))
+    found = stop_gradient(sign * exp(sum(log(size), axis=CHILDREN)))
+    zeros_of = stop_gradient(sum(zero, axis=CHILDREN))
+    # The product of the other children: of all, but for the one zero; nothing beside two.
+    others = where(
+        zero, where(zeros_of == 1.0, found, 0.0), where(zeros_of == 0.0, found / rest, 0.0)
+    )
+    slope = sum(stop_gradient(others) * value, axis=CHILDREN)
+    return straight_through(slope, where(zeros_of == 0.0, found, 0.0))
 
 
 def max(x: Operand, *, axis: str | None = None) -> Value:

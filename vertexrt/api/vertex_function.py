@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from vertexrt.api.trace import (
+    ARRAYS,
     CHILDREN,
     NetworkNames,
     Parameter,
@@ -371,25 +372,42 @@ class VertexFunction:
             )
         return trace.builder.emit("has_pull", name=what)
 
-    def push(self, name: str, value: Value) -> Value:
-        """Write a value to the outside and return it. The push `loss`, a scalar, is minimised.
+    @property
+    def training(self) -> Value:
+        """1.0 where dropout drops, else 0.0: `vrt.where(self.training, x, y)` costs nothing.
 
-        Raises: TraceError for a name used twice, or a loss that is not a scalar.
+        That is in `net.step` and `net.record`, and in `net(batch, dropout=True)`.
+        """
+        return self._tracing("training").builder.emit("training", shape=())
+
+    def count_children(self, relation: str = CHILDREN) -> Value:
+        """Return how many children there are, as a number; empty slots are none.
+
+        Args:
+            relation: as of `gather_all`.
+        """
+        trace = self._tracing("count_children")
+        b, of = trace.builder, related(trace.read_all(relation))
+        return b.emit("segment_sum", b.emit("has_child", **of))
+
+    def push(self, name: str, value: Value) -> Value:
+        """Write a value to the outside and return it.
+
+        The push `loss`, a scalar, is minimised; it may be pushed several times, and is their sum.
+
+        Raises: TraceError for another name used twice, or a loss that is not a scalar.
         """
         trace = self._tracing("push")
         b = trace.builder
         if not isinstance(name, str):
             refuse("push", f"name {name!r}", "a string", "write push(name, value)")
-        if name in trace.pushed:
+        if name in trace.pushed and name != "loss":
             refuse(
                 "push",
                 f"name {name!r} a second time",
                 "a name of its own for each push",
-                "add them, and push the sum: only 'loss' is minimised"
-                if name == "loss"
-                else "rename one of them",
+                "rename one of them",
             )
-        trace.pushed.add(name)
         value = b.lift(value)
         if name == "loss" and value.shape != ():
             refuse(
@@ -399,7 +417,11 @@ class VertexFunction:
                 "reduce it, by vrt.sum for example",
             )
         self._no_edges("push", name, value)
-        b.emit("push", value, name=name, shape=value.shape)
+        whole = value
+        if name in trace.pushed:  # the loss: its last push becomes one of the sum
+            whole = b.value(b.nodes[trace.pushed[name]].inputs[0]) + value
+            b.nodes[trace.pushed[name]] = b.const(0.0).node
+        trace.pushed[name] = b.emit("push", whole, name=name, shape=value.shape).index
         return value
 
     # Tracing.
@@ -516,6 +538,7 @@ def trace_in(function: VertexFunction, names: NetworkNames | None = None) -> tup
             "write self.push('h', h): what forward() returns is not read",
         )
     state = {_field(function, trace, name): size for name, size in function.state.items()}
+    params |= {p.name or "": p for p in vars(function).get(ARRAYS, ())}
     return simplify(trace.program(params, state)), trace
 
 
@@ -574,7 +597,8 @@ class Model:
                     raise self._error(got, "vertex functions that are attributes of the model")
                 several = [states[id(source)] for source in sources]
                 states = {k: several[0] if n in several else n for k, n in states.items()}
-        names = NetworkNames(states, {id(p): name for name, p in self.parameters().items()})
+        types = {id(function): name for name, function in functions.items()}
+        names = NetworkNames(types, states, {id(p): name for name, p in self.parameters().items()})
         numbers = {id(function): k for k, function in enumerate(functions.values())}
         parts = []
         for name, function in functions.items():

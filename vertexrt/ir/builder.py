@@ -195,9 +195,7 @@ class Operators:
     __format__ = refused("format", "write repr(x): F is traced, there is no number yet")
     __float__ = refused("float", "use the value itself, and vrt.exp for math.exp")
     __int__ = __index__ = refused("int", "F is traced: there is no number yet")
-    __len__ = refused(
-        "len", "write x.shape[0]; vrt.sum(0.0 * self.gather_all().h[0] + 1.0) counts children"
-    )
+    __len__ = refused("len", "write x.shape[0]; self.count_children() counts children")
     __setitem__ = refused("x[k] = y", "values do not change; write vrt.concat or vrt.where")
 
     if not TYPE_CHECKING:  # which knows what values have
@@ -234,8 +232,7 @@ class Operators:
         apply = UFUNC_OPERATORS.get(ufunc.__name__)
         if apply is None or method != "__call__" or options:
             _refuse_function("numpy", ufunc.__name__)
-        plain = [x if isinstance(x, Operators) else self._builder().number(x) for x in inputs]
-        return apply(*plain)
+        return apply(*(self._builder().operand(x) for x in inputs))
 
 
 class Value(Operators):
@@ -374,6 +371,7 @@ class Builder:
         self.where: str | None = None  # set by passes: new nodes come from this user line
         self.stage: Stage = Stage.PATH
         self.function = 0  # of new nodes
+        self.array_as: Callable[[Any], Operators] | None = None  # what stands for arrays of NumPy
         self.closed = False  # the trace is over: nothing may be appended
 
     def value(self, index: int) -> Value:
@@ -451,9 +449,17 @@ class Builder:
                     "pull the other function's push instead",
                 )
             return x
+        found = self.operand(x)
+        if isinstance(found, Value):
+            return found
+        return found._as_value(self) if isinstance(found, Operators) else self.const(found)
+
+    def operand(self, x: Operand) -> Operators | float:
+        """Return what operators take: a traced value, a number, or what stands for an array."""
         if isinstance(x, Operators):
-            return x._as_value(self)
-        return self.const(self.number(x))
+            return x
+        real = isinstance(x, np.ndarray) and x.ndim > 0 and x.dtype.kind in "biuf"
+        return self.array_as(x) if real and self.array_as else self.number(x)
 
     def number(self, x: Operand) -> float:
         """Return a number as Python has it: of Python, of NumPy, or an array without axes.
@@ -469,8 +475,7 @@ class Builder:
                 action = "join them by vrt.concat(x, y), vrt.stack(a, b), or add them: x + y"
             elif shape is not None or isinstance(x, (list, tuple)):
                 action = (
-                    "a constant is a parameter that is not trained, set in __init__: self.c = "
-                    "vrt.Parameter(shape, lambda shape, random: array, trainable=False); what "
+                    "a constant is an array of NumPy, of real numbers: x * np.asarray(y); what "
                     "differs by vertex is pulled: self.pull(name, shape)"
                 )
             refuse(

@@ -287,6 +287,8 @@ ROWS = [
     _leaf("degree"),
     _leaf("has_child", Domain.EDGE),
     _leaf("loss_scale", Domain.PARAM),
+    # 1 where dropout drops, else 0: a constant of what is compiled (`passes/simplify.py`).
+    _leaf("training", Domain.PARAM),
     # How many identical vertices of the batch a merged one stands for.
     _leaf("weight"),
     _leaf("seed"),
@@ -345,6 +347,14 @@ ROWS = [
         lambda s, d: [d * s.b.emit("sigmoid", s.x[0])],
     ),
     _scalar("exp", 1, "exp(x0)", lambda s, d: [d * s.out]),
+    _scalar("sin", 1, "sin(x0)", lambda s, d: [d * s.b.emit("cos", s.x[0])]),
+    _scalar("cos", 1, "cos(x0)", lambda s, d: [-(d * s.b.emit("sin", s.x[0]))]),
+    _scalar(
+        "erf",
+        1,
+        "erf(x0)",
+        lambda s, d: [2.0 / math.sqrt(math.pi) * d * s.b.emit("exp", -(s.x[0] * s.x[0]))],
+    ),
     _scalar("log", 1, "log(x0)", lambda s, d: [d / s.x[0]]),
     _scalar("sqrt", 1, "sqrt(x0)", lambda s, d: [0.5 * d / s.out]),
     # A mask of ones and zeros over `1 - p`, drawn from (seed, step, key, vertex, element); or by

@@ -29,10 +29,15 @@ def simplify(program: Program) -> Program:
     return rewrite(program, simplified)
 
 
-def without_dropout(program: Program) -> Program:
-    """Return the program as inference runs it: dropout passes its operand on."""
-    dropouts = ("dropout", "dropout_by")
-    return rewrite(program, lambda out, node: node.inputs[0] if node.op in dropouts else None)
+def for_use(program: Program, drops: bool) -> Program:
+    """Return the program as training or inference runs it, where dropout passes its operand on."""
+
+    def rule(out: Rewriter, node: Node) -> int | None:
+        if node.op == "training":
+            return out.const(node, float(drops))
+        return node.inputs[0] if node.op in ("dropout", "dropout_by") and not drops else None
+
+    return rewrite(program, rule)
 
 
 def simplified(out: Rewriter, node: Node) -> int | None:
