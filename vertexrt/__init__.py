@@ -53,10 +53,13 @@ __all__ = [
     "minimum",
     "nn",
     "ones",
+    "outer",
     "parallel",
     "prod",
     "random",
     "relu",
+    "repeat",
+    "reshape",
     "save_checkpoint",
     "schedules",
     "sigmoid",
@@ -69,6 +72,7 @@ __all__ = [
     "straight_through",
     "sum",
     "tanh",
+    "tile",
     "types",
     "where",
     "zeros",
@@ -102,8 +106,11 @@ if TYPE_CHECKING:
         mean,
         minimum,
         ones,
+        outer,
         prod,
         relu,
+        repeat,
+        reshape,
         sigmoid,
         sin,
         softmax,
@@ -114,6 +121,7 @@ if TYPE_CHECKING:
         straight_through,
         sum,
         tanh,
+        tile,
         where,
         zeros,
     )
@@ -158,8 +166,8 @@ _NAMES = {
     "api.vertex_function": "Model VertexFunction",
     "api.functional": (
         "abs argmax clip concat cos dot embed erf exp floor full log log_softmax logsumexp max "
-        "maximum mean minimum ones prod relu sigmoid sin softmax split sqrt stack stop_gradient "
-        "straight_through sum tanh where zeros"
+        "maximum mean minimum ones outer prod relu repeat reshape sigmoid sin softmax split sqrt "
+        "stack stop_gradient straight_through sum tanh tile where zeros"
     ),
     "api.compile": "compile",
 }

@@ -74,6 +74,16 @@ assert np.allclose(pushed["product"][0, :3], first_half, atol=1e-5)
 
 #: vrt.concat
 assert at_root(lambda f, x, y: vrt.concat(x, y)) == [-1.0, 2.0, 3.0, 0.5]
+#: vrt.repeat
+assert at_root(lambda f, x, y: vrt.repeat(x, 2)) == [-1.0, -1.0, 2.0, 2.0]
+#: vrt.tile
+assert at_root(lambda f, x, y: vrt.tile(x, 2)) == [-1.0, 2.0, -1.0, 2.0]
+#: vrt.outer
+assert at_root(lambda f, x, y: vrt.outer(x, y)) == [[-3.0, -0.5], [6.0, 1.0]]
+assert at_root(lambda f, x, y: vrt.outer(x, y) @ y) == [-9.25, 18.5]
+assert at_root(lambda f, x, y: x @ vrt.outer(x, y)) == [15.0, 2.5]
+#: vrt.reshape
+assert at_root(lambda f, x, y: vrt.reshape(vrt.tile(x, 2), 2, 2)) == [[-1.0, 2.0], [-1.0, 2.0]]
 #: vrt.dot
 assert at_root(lambda f, x, y: vrt.dot(x, y)) == -2.0
 #: vrt.embed

@@ -10,7 +10,7 @@ import numpy as np
 
 from tests.fuzz.bounded import Bounded, exact, join
 from tests.fuzz.oracle_elementwise import exp, log, relu, softplus
-from tests.fuzz.tape import Value, lift, together, whole
+from tests.fuzz.tape import Value, lift, taken, together, whole
 
 Operand = Any  # Value | Parameter | float
 
@@ -49,6 +49,31 @@ def stack(*numbers: Operand) -> Value:
 
     number = join([p.number.broadcast((rows,)).reshape(rows, 1) for p in parts], 1)
     return Value(parts[0].tape, number, (len(parts),), children, parts, vjp)
+
+
+def repeat(x: Operand, times: int) -> Value:
+    """Repeat each element."""
+    v = lift(x)
+    return taken(v, np.repeat(np.arange(v.shape[0]), times), (v.shape[0] * times,))
+
+
+def tile(x: Operand, times: int) -> Value:
+    """Repeat the whole."""
+    v = lift(x)
+    return taken(v, np.tile(np.arange(v.shape[0]), times), (v.shape[0] * times,))
+
+
+def outer(x: Operand, y: Operand) -> Value:
+    """Return all products of two elements."""
+    first, second = together(x, y)
+    shape = first.shape[0], second.shape[0]
+    return reshape(repeat(first, shape[1]) * tile(second, shape[0]), *shape)
+
+
+def reshape(x: Operand, *shape: int) -> Value:
+    """Return the same elements in another shape."""
+    v = lift(x)
+    return taken(v, np.arange(np.prod(v.shape)), shape)
 
 
 def dot(x: Operand, y: Operand) -> Value:

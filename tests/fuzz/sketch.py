@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tests.fuzz.function import CHILDREN, FuzzNode, Operand, PullForm, Shape, Slot, ValueType
+from tests.fuzz.function import FuzzNode, Operand, PullForm, Shape, Slot, ValueType
 
 STATE, PULLED = 2.0, 2.0  # bounds on what is scattered and on what is pulled
 MATRIX = 1.2  # elements of a parameter [M, N] are at most this over the root of N; others at most 1
@@ -191,8 +191,7 @@ class Sketch:
     def fresh_number(self, c: float) -> int:
         """Make a number."""
         if self.every and c < 0.05:
-            whose = "" if self.relation == CHILDREN else repr(self.relation)
-            return self.emit("count", (), (), float(MOST_CHILDREN), (whose,))
+            return self.emit("count", (), (), float(MOST_CHILDREN), (self.relation,))
         if self.slots and c < 0.15:
             return self.slot_edge(())
         if c < 0.25:

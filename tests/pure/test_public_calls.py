@@ -74,7 +74,7 @@ def options(call: str, *names: str) -> list[str]:
 
 
 ONE = "abs argmax cos erf exp floor log ones relu sigmoid sin sqrt stack stop_gradient tanh zeros"
-TWO = "concat dot embed full maximum minimum split straight_through"
+TWO = "concat dot embed full maximum minimum outer repeat split straight_through tile"
 REDUCTIONS = "logsumexp log_softmax max mean prod softmax sum"
 ACTIVATIONS = {
     **dict.fromkeys(("silu", "softplus"), "odd"),
@@ -86,7 +86,7 @@ IN_FORWARD: dict[str, list[str]] = {
     **{name: [f"vrt.{name}(odd)"] for name in ONE.split()},
     **{name: [f"vrt.{name}(odd, other)"] for name in TWO.split()},
     **{name: [f"vrt.{name}(odd, axis=other)"] for name in REDUCTIONS.split()},
-    **{name: [f"vrt.{name}(odd, other, odd)"] for name in ("clip", "where")},
+    **{name: [f"vrt.{name}(odd, other, odd)"] for name in ("clip", "reshape", "where")},
     "losses": [f"vrt.losses.{name}(odd, other)" for name in vrt.losses.__all__],
     "random": [f"vrt.random.{name}(odd, other, odd)" for name in vrt.random.__all__],
     "activations": [f"vrt.nn.{name}({given})" for name, given in ACTIVATIONS.items()],

@@ -242,6 +242,66 @@ def stack(*numbers: Operand) -> Value:
     return concat(*(emit("spread", part, shape=(1,)) for part in parts))
 
 
+def repeat(x: Operand, times: int) -> Value:
+    """Repeat each element: [N] to [N times], x1 x1 x2 x2 x3 x3.
+
+    Raises: TraceError for what is no vector, and for no number of times.
+    """
+    value = _to_repeat("repeat", x, times)
+    return emit("repeat", value, shape=(value.type.size * times,), each=int(times))
+
+
+def tile(x: Operand, times: int) -> Value:
+    """Repeat a vector as a whole: [N] to [times N], x1 x2 x3 x1 x2 x3. Raises: as `repeat`."""
+    value = _to_repeat("tile", x, times)
+    return emit("repeat", value, shape=(value.type.size * times,), each=1)
+
+
+def _to_repeat(where_: str, x: Operand, times: int) -> Value:
+    value = value_of(x)
+    if len(value.shape) != 1 or not is_whole(times) or times < 1:
+        refuse(
+            where_,
+            f"shape {list(value.shape)}, {times!r} times",
+            "a vector, and a positive whole number",
+            "write vrt.stack(x) for a number",
+        )
+    return value
+
+
+def outer(x: Operand, y: Operand) -> Value:
+    """Return the outer product of two vectors: [N] and [M] to [N, M].
+
+    `m @ x` and `x @ m` multiply it by a vector; `vrt.reshape(m, N * M)` is what `scatter` takes.
+
+    Raises: TraceError for what are no vectors.
+    """
+    left, right = value_of(x), value_of(y)
+    if len(left.shape) != 1 or len(right.shape) != 1:
+        got = f"shapes {list(left.shape)} and {list(right.shape)}"
+        refuse("outer", got, "two vectors", "write x * y for a number and a vector")
+    shape = left.type.size, right.type.size
+    rows = emit("repeat", left, shape=shape, each=shape[1])
+    return rows * emit("repeat", right, shape=shape, each=1)
+
+
+def reshape(x: Operand, *shape: int) -> Value:
+    """Return the same elements, row after row, in another shape of one or two axes.
+
+    Raises: TraceError, when it has other elements.
+    """
+    value, extents = value_of(x), read_shape(shape)
+    size = math.prod(value.shape)
+    if extents is None or len(extents) not in (1, 2) or math.prod(extents) != size:
+        refuse(
+            "reshape",
+            f"shape {list(value.shape)} as {list(shape)}",
+            f"one or two positive numbers whose product is {size}",
+            "write vrt.reshape(x, rows, columns)",
+        )
+    return emit("slice", value, start=0, shape=extents)
+
+
 def full(shape: tuple[int, ...] | int, value: float) -> Value:
     """Return a constant of a shape, equal in every element.
 
@@ -327,14 +387,14 @@ def prod(x: Operand, *, axis: str | None = None) -> Value:
             value = concat(value[:half] * value[half : 2 * half], *rest)
         return value[0]
     zero = value == 0.0
-    rest, size = where(zero, 1.0, value), where(zero, 1.0, abs(value))
+    factor, size = where(zero, 1.0, value), where(zero, 1.0, abs(value))
     odd = 0.5 * sum(where(value < 0.0, 1.0, 0.0), axis=CHILDREN)
     sign = 1.0 - 4.0 * (odd - floor(odd))
     found = stop_gradient(sign * exp(sum(log(size), axis=CHILDREN)))
     zeros_of = stop_gradient(sum(zero, axis=CHILDREN))
     # The product of the other children: of all, but for the one zero; nothing beside two.
     others = where(
-        zero, where(zeros_of == 1.0, found, 0.0), where(zeros_of == 0.0, found / rest, 0.0)
+        zero, where(zeros_of == 1.0, found, 0.0), where(zeros_of == 0.0, found / factor, 0.0)
     )
     slope = sum(stop_gradient(others) * value, axis=CHILDREN)
     return straight_through(slope, where(zeros_of == 0.0, found, 0.0))

@@ -20,6 +20,7 @@ ZERO_IF_ZERO = {
     "nll_grad": (3,),
     "mul": (0, 1),
     **dict.fromkeys(("div", "neg", "slice", "spread", "to_edges", "dropout", "dropout_by"), (0,)),
+    **dict.fromkeys(("repeat", "sum_repeated"), (0,)),
     **dict.fromkeys(("sum_rows", "reduce_sum", "reduce_max", "segment_sum", "segment_max"), (0,)),
 }
 
@@ -210,6 +211,7 @@ RULES: dict[str, tuple[Callable[[Rewriter, Node], int | None], ...]] = {
     "slice": (_slice,),
     "spread": (lambda out, node: _as(out, node, node.inputs[0]),),
     "to_edges": (_equal_constants,),
+    "repeat": (_equal_constants,),
     # nothing to add
     "param_grad": (lambda out, node: node.inputs[0] if out.is_zero(node.inputs[0]) else None,),
 }
