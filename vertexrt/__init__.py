@@ -33,6 +33,7 @@ __all__ = [
     "compile",
     "concat",
     "cos",
+    "cumsum",
     "data",
     "dot",
     "embed",
@@ -65,6 +66,7 @@ __all__ = [
     "sigmoid",
     "sin",
     "softmax",
+    "sort",
     "split",
     "sqrt",
     "stack",
@@ -73,6 +75,7 @@ __all__ = [
     "sum",
     "tanh",
     "tile",
+    "top_k",
     "types",
     "where",
     "zeros",
@@ -92,6 +95,7 @@ if TYPE_CHECKING:
         clip,
         concat,
         cos,
+        cumsum,
         dot,
         embed,
         erf,
@@ -114,6 +118,7 @@ if TYPE_CHECKING:
         sigmoid,
         sin,
         softmax,
+        sort,
         split,
         sqrt,
         stack,
@@ -122,6 +127,7 @@ if TYPE_CHECKING:
         sum,
         tanh,
         tile,
+        top_k,
         where,
         zeros,
     )
@@ -165,9 +171,10 @@ _NAMES = {
     "api.trace": "Parameter",
     "api.vertex_function": "Model VertexFunction",
     "api.functional": (
-        "abs argmax clip concat cos dot embed erf exp floor full log log_softmax logsumexp max "
-        "maximum mean minimum ones outer prod relu repeat reshape sigmoid sin softmax split sqrt "
-        "stack stop_gradient straight_through sum tanh tile where zeros"
+        "abs argmax clip concat cos cumsum dot embed erf exp floor full log log_softmax "
+        "logsumexp max maximum mean minimum ones outer prod relu repeat reshape sigmoid sin "
+        "softmax sort split sqrt stack stop_gradient straight_through sum tanh tile top_k where "
+        "zeros"
     ),
     "api.compile": "compile",
 }

@@ -31,6 +31,8 @@ TEXTS = {
     "outer": "vrt.reshape(vrt.outer({0}, {1}), {2})",
     "outer_left": "vrt.outer({0}, {1}) @ {2}",
     "outer_right": "{2} @ vrt.outer({0}, {1})",
+    "sort": "vrt.sort({0}, descending={1})",
+    "top_k": "vrt.top_k({0}, {1})",
     "split": "vrt.split({0}, {1})[{2}]",
     "matmul": "{0} @ {1}",
     "add": "{0} + {1}",

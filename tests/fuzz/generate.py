@@ -245,8 +245,15 @@ def _repeated(s: Sketch, rows: bool) -> None:
         return
     x, y = (s.tame(s.pick(short)) for _ in range(2))
     n, m, bound = s.length(x), s.length(y), s.bound(x) * s.bound(y)
-    op = s.pick(("repeat", "tile", "outer", "outer_left", "outer_right"))
-    if op in ("repeat", "tile"):
+    op = s.pick(("repeat", "tile", "outer", "outer_left", "outer_right", "cumsum", "sort", "top_k"))
+    if op == "cumsum":
+        s.emit(op, (x,), (n,), s.bound(x) * n)
+    elif op == "sort":
+        s.emit(op, (x,), (n,), s.bound(x), (s.chance(0.5),))
+    elif op == "top_k":
+        k = s.number(1, n + 1)
+        s.emit(op, (x,), (k,), s.bound(x), (k,))
+    elif op in ("repeat", "tile"):
         times = s.pick((1, 2, 3))
         s.emit(op, (x,), (n * times,), s.bound(x), (times,))
     elif op == "outer":

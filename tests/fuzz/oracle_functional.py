@@ -76,6 +76,35 @@ def reshape(x: Operand, *shape: int) -> Value:
     return taken(v, np.arange(np.prod(v.shape)), shape)
 
 
+def cumsum(x: Operand) -> Value:
+    """Add up the elements before each, and it."""
+    v = lift(x)
+    return stack(*(sum(v[: k + 1], axis="elements") for k in range(v.shape[0])))
+
+
+def sort(x: Operand, *, descending: bool = False) -> Value:
+    """Return the elements in order."""
+    found = top_k(x if descending else -lift(x), lift(x).shape[0])
+    return found if descending else -found
+
+
+def top_k(x: Operand, k: int) -> Value:
+    """Return the largest elements."""
+    v = lift(x)
+    order = np.argsort(-v.number.value, 1, kind="stable")
+    places = np.arange(len(order))[:, None], order
+    ordered = Bounded(v.number.value[places], v.number.error[places])
+    v.tape.compared(ordered[:, 1:], ordered[:, :-1])
+
+    def vjp(g: Bounded) -> Sequence[Bounded]:
+        whole = exact(np.zeros(v.number.shape))
+        chosen = places[0], order[:, :k]
+        whole.value[chosen], whole.error[chosen] = g.value, g.error
+        return (whole,)
+
+    return Value(v.tape, ordered[:, :k], (k,), v.children, (v,), vjp)
+
+
 def dot(x: Operand, y: Operand) -> Value:
     """Return the dot product, for each child if per child."""
     first, second = together(x, y)

@@ -73,8 +73,8 @@ def options(call: str, *names: str) -> list[str]:
     return [f"{call}{name}=odd)" for name in names]
 
 
-ONE = "abs argmax cos erf exp floor log ones relu sigmoid sin sqrt stack stop_gradient tanh zeros"
-TWO = "concat dot embed full maximum minimum outer repeat split straight_through tile"
+ONE = "abs argmax cos cumsum erf exp floor log ones relu sigmoid sin sqrt stack stop_gradient tanh"
+TWO = "concat dot embed full maximum minimum outer repeat split straight_through tile top_k"
 REDUCTIONS = "logsumexp log_softmax max mean prod softmax sum"
 ACTIVATIONS = {
     **dict.fromkeys(("silu", "softplus"), "odd"),
@@ -85,8 +85,10 @@ ACTIVATIONS = {
 IN_FORWARD: dict[str, list[str]] = {
     **{name: [f"vrt.{name}(odd)"] for name in ONE.split()},
     **{name: [f"vrt.{name}(odd, other)"] for name in TWO.split()},
+    "sort": ["vrt.sort(odd)", "vrt.sort(odd, descending=other)"],
     **{name: [f"vrt.{name}(odd, axis=other)"] for name in REDUCTIONS.split()},
     **{name: [f"vrt.{name}(odd, other, odd)"] for name in ("clip", "reshape", "where")},
+    "zeros": ["vrt.zeros(odd)"],
     "losses": [f"vrt.losses.{name}(odd, other)" for name in vrt.losses.__all__],
     "random": [f"vrt.random.{name}(odd, other, odd)" for name in vrt.random.__all__],
     "activations": [f"vrt.nn.{name}({given})" for name, given in ACTIVATIONS.items()],

@@ -9,7 +9,7 @@ import builtins
 import math
 from typing import Any
 
-from vertexrt.api.trace import Matrix, current_builder
+from vertexrt.api.trace import Matrix, current_builder, flag_of
 from vertexrt.checks import is_real, is_whole, read_shape
 from vertexrt.ir.builder import Value
 from vertexrt.ir.program import Domain, related
@@ -300,6 +300,60 @@ def reshape(x: Operand, *shape: int) -> Value:
             "write vrt.reshape(x, rows, columns)",
         )
     return emit("slice", value, start=0, shape=extents)
+
+
+def cumsum(x: Operand) -> Value:
+    """Add up the elements before each, and it: [N] to [N]; in the order of a tree.
+
+    Raises: TraceError for what is no vector.
+    """
+    value, step = _vector("cumsum", x), 1
+    while step < value.type.size:
+        value = value + concat(zeros(step), value[:-step])
+        step *= 2
+    return value
+
+
+def sort(x: Operand, *, descending: bool = False) -> Value:
+    """Return the elements of a vector in ascending order, or in descending order.
+
+    It compares all pairs. Raises: TraceError for what is no vector.
+    """
+    value = _vector("sort", x)
+    down = flag_of("sort", "descending", descending)
+    found = top_k(value if down else -value, value.type.size)
+    return found if down else -found
+
+
+def top_k(x: Operand, k: int) -> Value:
+    """Return the k largest elements of a vector, the largest first: [N] to [k].
+
+    It compares all pairs; of equal elements the first comes first.
+
+    Raises: TraceError for what is no vector of k elements or more.
+    """
+    value = _vector("top_k", x)
+    n = value.type.size
+    if not is_whole(k) or not 1 <= k <= n:
+        refuse("top_k", f"k is {k!r}, of {n} elements", f"1 to {n}", "take fewer")
+
+    def spread(y: Value, rows: int, each: int) -> Value:
+        return emit("repeat", y, shape=(rows, n), each=each)
+
+    place, other, own = emit("arange", shape=(n,)), spread(value, n, 1), spread(value, n, n)
+    earlier = spread(place, n, 1) < spread(place, n, n)
+    before = where(other > own, 1.0, where(other == own, earlier, 0.0))
+    rank = emit("sum_repeated", before, shape=(n,), each=n)
+    chosen = spread(rank, k, 1) == spread(emit("arange", shape=(k,)), k, n)
+    kept = where(chosen, spread(value, k, 1), 0.0)
+    return emit("sum_repeated", kept, shape=(int(k),), each=n)
+
+
+def _vector(where_: str, x: Operand) -> Value:
+    value = value_of(x)
+    if len(value.shape) != 1:
+        refuse(where_, f"shape {list(value.shape)}", "a vector", "write vrt.reshape(x, size)")
+    return value
 
 
 def full(shape: tuple[int, ...] | int, value: float) -> Value:
