@@ -79,6 +79,7 @@ REDUCTIONS = "logsumexp log_softmax max mean prod softmax sum"
 ACTIVATIONS = {
     **dict.fromkeys(("silu", "softplus"), "odd"),
     **dict.fromkeys(("block_diagonal", "elu", "gelu", "leaky_relu"), "odd, other"),
+    "zoneout": "odd, other, 0.5",
 }
 
 # What a forward() may call; it is called outside of one, too.
@@ -111,7 +112,7 @@ METHODS: list[str] = [
     *("f.push(odd, f.b)", 'f.push(f"push {next(count)}", odd)'),
 ]
 CELLS = sorted(set(vrt.nn.__all__) - {"Cell", *ACTIVATIONS})
-SIZES = {"NaryTreeLSTMCell": "odd, other, 2"}
+SIZES = dict.fromkeys(("NaryTreeLSTMCell", "ChainConv"), "odd, other, 2")
 UPDATES = ("weight_decay", "clip_norm", "clip_value", "groups")
 TABLE: dict[str, list[str]] = {
     name: calls.split("\n") for name, calls in table(__file__, "TABLE", "\n").items()
@@ -135,7 +136,14 @@ TABLE: dict[str, list[str]] = {
         *(
             f"vrt.nn.{name}(2, 3, odd)"
             for name in CELLS
-            if name not in ("Embedding", "LayerNorm", "ChildSumTreeLSTMCell")
+            if name
+            not in (
+                "Embedding",
+                "LayerNorm",
+                "RMSNorm",
+                "MultiHeadAttention",
+                "ChildSumTreeLSTMCell",
+            )
         ),
     ],
 }

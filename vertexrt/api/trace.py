@@ -317,8 +317,9 @@ class Matrix(Operators):
         "in-place arithmetic", "write b = self.b + x; an optimizer changes parameters"
     )
 
-    def __matmul__(self, x: Any) -> Value:
-        return self._times(x, False)
+    def __matmul__(self, x: Any) -> Any:
+        both = _is_matrix(self) and _is_matrix(x)
+        return MatrixProduct(self, x) if both else self._times(x, False)
 
     def _times(self, x: Any, transpose: bool) -> Value:
         """Multiply a vector by the matrix, or by its transpose."""
@@ -501,7 +502,7 @@ class Transposed(Operators):
     """The transpose of a parameter: `w.T`. It multiplies vectors, and is nothing else."""
 
     def __init__(self, parameter: Matrix) -> None:
-        self.parameter = parameter
+        self.parameter, self.shape = parameter, parameter.shape[::-1]
 
     def _builder(self) -> Builder:
         return current_builder()
@@ -510,8 +511,31 @@ class Transposed(Operators):
         got = f"the transpose of {self.parameter!r}"
         refuse("Parameter", got, "w.T @ x alone", "multiply a vector by it")
 
-    def __matmul__(self, x: Any) -> Value:
-        return self.parameter._times(x, True)
+    def __matmul__(self, x: Any) -> Any:
+        return MatrixProduct(self, x) if _is_matrix(x) else self.parameter._times(x, True)
+
+
+class MatrixProduct(Operators):
+    """A product of matrices, to multiply by: `(w1 @ w2) @ x` is `w1 @ (w2 @ x)`."""
+
+    def __init__(self, left: Any, right: Any) -> None:
+        if left.shape[1] != right.shape[0]:
+            got = f"shapes {list(left.shape)} and {list(right.shape)}"
+            refuse("matmul", got, "[M, N] and [N, K]", "turn one of them: w.T")
+        self.left, self.right, self.shape = left, right, (left.shape[0], right.shape[1])
+
+    def _builder(self) -> Builder:
+        return current_builder()
+
+    def _as_value(self, builder: Builder) -> NoReturn:
+        refuse("matmul", "a product of matrices", "(w1 @ w2) @ x alone", "multiply a vector by it")
+
+    def __matmul__(self, x: Any) -> Any:
+        return MatrixProduct(self, x) if _is_matrix(x) else self.left @ (self.right @ x)
+
+
+def _is_matrix(x: object) -> bool:
+    return isinstance(x, Matrix | Transposed | MatrixProduct) and len(x.shape) == 2
 
 
 class Cell:

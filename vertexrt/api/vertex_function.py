@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Union
 
 from vertexrt.api.trace import (
     ARRAYS,
@@ -70,6 +70,9 @@ class State(Operators):
     _builder = __getitem__ = _refuse
 
 
+Source = Union["VertexFunction", str]  # a function, or its name in the model
+
+
 class VertexFunction:
     """F: what every vertex of every input graph computes. Subclass it and write `forward`.
 
@@ -81,8 +84,9 @@ class VertexFunction:
         initial: name -> Parameter read in place of an absent child's field (zeros otherwise); in
             a `vrt.Model` only where such a child may be of this function.
         inputs: in a `vrt.Model`: name of a relation -> the vertex function of its children, or
-            several functions whose states are declared alike. A relation that is not named here
-            has children of the function's own type.
+            several functions whose states are declared alike; or their names in the model, where
+            functions read each other. A relation that is not named here has children of the
+            function's own type.
     """
 
     def __init__(
@@ -91,7 +95,7 @@ class VertexFunction:
         arity: int | None = None,
         state: Mapping[str, int],
         initial: Mapping[str, Parameter] | None = None,
-        inputs: Mapping[str, VertexFunction | Sequence[VertexFunction]] | None = None,
+        inputs: Mapping[str, Source | Sequence[Source]] | None = None,
     ) -> None:
         given = {} if inputs is None else inputs
         if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
@@ -101,7 +105,7 @@ class VertexFunction:
                 "a dict of names of relations to vertex functions",
                 "write inputs={'spelling': self.char}",
             )
-        self.inputs = dict(given)
+        self.inputs: dict[str, Any] = dict(given)
         if arity is not None and (not is_whole(arity) or not 1 <= arity <= MOST_SLOTS):
             raise TraceError.at(
                 "arity",
@@ -589,6 +593,12 @@ class Model:
         states = {id(function): name for name, function in functions.items()}
         for name, function in functions.items():
             function._check_declared()
+            function.inputs = {
+                relation: tuple(self._named(functions, each) for each in given)
+                if isinstance(given, (list, tuple))
+                else self._named(functions, given)
+                for relation, given in function.inputs.items()
+            }
             for relation in function.inputs:
                 sources = sources_of(function, relation)
                 strange = [type(source).__name__ for source in sources if id(source) not in states]
@@ -619,6 +629,15 @@ class Model:
         if not network.find("push"):
             raise self._error("forward() of no function pushes anything", "at least one push")
         return network
+
+    def _named(self, functions: Mapping[str, VertexFunction], given: object) -> object:
+        """Return the function of a name; functions are given as they are."""
+        if not isinstance(given, str):
+            return given
+        if given not in functions:
+            known = f"one of the vertex types {', '.join(functions)}"
+            raise self._error(f"inputs from {given!r}", known + nearest(given, functions))
+        return functions[given]
 
     def _error(self, got: str, expected: str) -> TraceError:
         name = type(self).__name__

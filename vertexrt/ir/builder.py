@@ -550,18 +550,17 @@ class Builder:
 
         Raises: TraceError, when they are no matrix and index.
         """
-        if len(table.shape) > 2:
-            refuse(
-                "embed",
-                f"a row of a value of shape {list(table.shape)}",
-                "a parameter of shape [N, E] to look up in",
-                "write sum((index == k) * (w[k] @ x) for k in range(w.shape[0])) for a matrix by "
-                "number",
-            )
         if index.node.op == "const":
             refuse("embed", "an index that is a plain number", "an integer pull", "write w[k]")
         row, node = self.as_index(index), table.node
         part = node.op == "param" and node.has("start")
+        if len(table.shape) == 3 and (part or is_computed(row)):
+            refuse(
+                "embed",
+                f"a matrix of a value of shape {list(table.shape)} by {index.node.op}",
+                "one of a whole parameter, by an integer pull",
+                "write sum((index == k) * (w[k] @ x) for k in range(w.shape[0]))",
+            )
         if len(table.shape) == 2 and (is_computed(row) or (part and row.type.dtype == "int")):
             named = self.one_hot(row, table.shape[0])
             return self.emit("matmul", table, named, transpose=True)

@@ -171,10 +171,10 @@ def nll(types: Types, attrs: Attrs) -> Type:
 
 
 def embed(types: Types, attrs: Attrs) -> Type:
-    """Look up a row of a parameter [N, E]: [E]."""
+    """Look up a row of a parameter [N, E], or a matrix of several [N, E, F]."""
     table, index = types
-    if table.domain != Domain.PARAM or len(table.shape) != 2:
-        raise ShapeError("a parameter of shape [N, E] to look up in")
+    if table.domain != Domain.PARAM or len(table.shape) not in (2, 3):
+        raise ShapeError("a parameter of shape [N, E] or [N, E, F] to look up in")
     if index.dtype != "int" or index.shape:
         raise ShapeError("an integer pull as the index")
     return _per_row(table.shape[1:], index)

@@ -576,7 +576,7 @@ def lower_product(
 
     if node.op == "embed_grad":
         pull, source = node.inputs
-        m, size = node.type.shape
+        m, size = node.type.shape[0], node.type.size // node.type.shape[0]
         found: list[Step] = []
         for name in gradients_of(task, k):
             words: Span = shares.own_rows(name, m)
