@@ -117,3 +117,43 @@ class Nary(vrt.VertexFunction):
 
 nary = vrt.compile(Nary(), device="reference")
 assert nary(vectors)["h"].shape == (3, 4)
+
+
+#: vrt.nn.MLP, vrt.nn.RMSNorm, vrt.nn.MultiHeadAttention, vrt.nn.zoneout
+class Attending(vrt.VertexFunction):
+    def __init__(self):
+        super().__init__(state={"h": 4})
+        self.embedding, self.attend = vrt.nn.Embedding(10, 4), vrt.nn.MultiHeadAttention(4, 2)
+        self.norm, self.mlp = vrt.nn.RMSNorm(4), vrt.nn.MLP(4, 8, 4, activation=vrt.nn.gelu)
+
+    def forward(self):
+        x = self.embedding(self.pull("word"))
+        h = self.norm(x + self.mlp(x))
+        h = vrt.nn.zoneout(h + self.attend(h, self.gather_all().h), x, 0.1)
+        self.scatter(h=h)
+        self.push("h", h)
+
+
+attending = vrt.compile(Attending(), device="reference")
+assert attending.parameters["mlp.layers.0.weight"].shape == (8, 4)
+assert attending.parameters["attend.in_proj_weight"].shape == (12, 4)
+assert attending(batch)["h"].shape == (6, 4)
+
+
+#: vrt.nn.ChainConv
+class Convolved(vrt.VertexFunction):
+    def __init__(self):
+        self.conv = vrt.nn.ChainConv(2, 4, kernel_size=3)
+        super().__init__(arity=1, state={"before": self.conv.window})
+
+    def forward(self):
+        y, window = self.conv(self.pull("x", 2), self.gather(0).before)
+        self.scatter(before=window)
+        self.push("y", y)
+
+
+convolved = vrt.compile(Convolved(), device="reference")
+chain = vrt.InputGraph.chain(5, {"x": np.ones((5, 2))})
+y = convolved(vrt.GraphBatch.from_graphs([chain]))["y"]
+assert np.allclose(y[2], y[3], atol=1e-6)  # both have three vertices
+assert not np.allclose(y[1], y[2])

@@ -51,6 +51,10 @@ assert at_root(lambda f, x, y: vrt.sum(f.edge("weight") * f.gather_all().h)) == 
 assert at_root(lambda f, x, y: vrt.sum(f.edge_index("kind") * f.gather_all().h)) == [7.0, 10.0]
 #: vrt.VertexFunction.present
 assert at_root(lambda f, x, y: f.present(0)) == 1.0
+#: vrt.VertexFunction.count_children
+assert at_root(lambda f, x, y: f.count_children()) == 2.0
+#: vrt.VertexFunction.training
+assert at_root(lambda f, x, y: vrt.where(f.training, x, y)) == [3.0, 0.5]
 #: vrt.VertexFunction.push
 assert at_root(lambda f, x, y: f.push("twice", 2.0 * x)) == [-2.0, 4.0]
 #: vrt.VertexFunction.parameters

@@ -16,7 +16,8 @@ assert at_root(lambda f, x, y: vrt.exp(x)) == [0.368, 7.389]
 #: vrt.floor
 assert at_root(lambda f, x, y: vrt.floor(y)) == [3.0, 0.0]
 #: vrt.nn.gelu
-assert at_root(lambda f, x, y: vrt.nn.gelu(x)) == [-0.159, 1.955]
+assert at_root(lambda f, x, y: vrt.nn.gelu(x)) == [-0.159, 1.954]
+assert at_root(lambda f, x, y: vrt.nn.gelu(x, "tanh")) == [-0.159, 1.955]
 #: vrt.nn.leaky_relu
 assert at_root(lambda f, x, y: vrt.nn.leaky_relu(x, 0.1)) == [-0.1, 2.0]
 #: vrt.log
@@ -33,6 +34,12 @@ assert at_root(lambda f, x, y: vrt.sigmoid(x)) == [0.269, 0.881]
 assert at_root(lambda f, x, y: vrt.nn.silu(x)) == [-0.269, 1.762]
 #: vrt.nn.softplus
 assert at_root(lambda f, x, y: vrt.nn.softplus(x)) == [0.313, 2.127]
+#: vrt.sin
+assert at_root(lambda f, x, y: vrt.sin(x)) == [-0.841, 0.909]
+#: vrt.cos
+assert at_root(lambda f, x, y: vrt.cos(x)) == [0.54, -0.416]
+#: vrt.erf
+assert at_root(lambda f, x, y: vrt.erf(x)) == [-0.843, 0.995]
 #: vrt.sqrt
 assert at_root(lambda f, x, y: vrt.sqrt(y + 1.0)) == [2.0, 1.225]
 #: vrt.stop_gradient
@@ -67,6 +74,22 @@ assert np.allclose(pushed["product"][0, :3], first_half, atol=1e-5)
 
 #: vrt.concat
 assert at_root(lambda f, x, y: vrt.concat(x, y)) == [-1.0, 2.0, 3.0, 0.5]
+#: vrt.repeat
+assert at_root(lambda f, x, y: vrt.repeat(x, 2)) == [-1.0, -1.0, 2.0, 2.0]
+#: vrt.tile
+assert at_root(lambda f, x, y: vrt.tile(x, 2)) == [-1.0, 2.0, -1.0, 2.0]
+#: vrt.cumsum
+assert at_root(lambda f, x, y: vrt.cumsum(vrt.concat(x, y))) == [-1.0, 1.0, 4.0, 4.5]
+#: vrt.sort
+assert at_root(lambda f, x, y: vrt.sort(vrt.concat(x, y))) == [-1.0, 0.5, 2.0, 3.0]
+#: vrt.top_k
+assert at_root(lambda f, x, y: vrt.top_k(vrt.concat(x, y), 2)) == [3.0, 2.0]
+#: vrt.outer
+assert at_root(lambda f, x, y: vrt.outer(x, y)) == [[-3.0, -0.5], [6.0, 1.0]]
+assert at_root(lambda f, x, y: vrt.outer(x, y) @ y) == [-9.25, 18.5]
+assert at_root(lambda f, x, y: x @ vrt.outer(x, y)) == [15.0, 2.5]
+#: vrt.reshape
+assert at_root(lambda f, x, y: vrt.reshape(vrt.tile(x, 2), 2, 2)) == [[-1.0, 2.0], [-1.0, 2.0]]
 #: vrt.dot
 assert at_root(lambda f, x, y: vrt.dot(x, y)) == -2.0
 #: vrt.embed
@@ -80,6 +103,9 @@ assert at_root(lambda f, x, y: vrt.ones(2)) == [1.0, 1.0]
 #: vrt.sum
 assert at_root(lambda f, x, y: vrt.sum(x)) == 1.0
 assert at_root(lambda f, x, y: vrt.sum(f.gather_all().h, axis="children")) == [4.0, 6.0]
+#: vrt.prod
+assert at_root(lambda f, x, y: vrt.prod(y)) == 1.5
+assert at_root(lambda f, x, y: vrt.prod(f.gather_all().h)) == [3.0, 8.0]
 #: vrt.max
 assert at_root(lambda f, x, y: vrt.max(f.gather_all().h)) == [3.0, 4.0]
 #: vrt.mean

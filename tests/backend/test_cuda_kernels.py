@@ -6,7 +6,7 @@ import functools
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,7 @@ class Case:
     dtype: str = "float32"
     more: bool = False  # kernels of less usual uses as well
     products: bool = True  # kernels of products as well
+    edges: dict[str, Any] = field(default_factory=dict)
 
 
 def cases() -> list[Case]:
@@ -95,7 +96,7 @@ def sources_of(case: Case) -> list[str]:
     dtype = np.dtype(case.dtype)
     options = CompileOptions(dtype, "frontier", Passes(), "float32", "batched", 1, None)
     model = CompiledModel(traced, backend, options, threads=1)
-    batch = GraphBatch.from_graphs([InputGraph.from_children(case.lists, case.pulls)])
+    batch = GraphBatch.from_graphs([InputGraph.from_children(case.lists, case.pulls, case.edges)])
     pushes = frozenset(n["name"] for n in model.function.nodes if n.op == "push")
     uses = [Use(frozenset({"loss"}), loss=True), Use(pushes)]
     if case.more:

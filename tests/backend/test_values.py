@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.special import expit
+from scipy.special import erf, expit
 
 import vertexrt as vrt
 from tests.agreement import Feature, holds, rows
@@ -393,6 +393,9 @@ OF_ONE: dict[str, tuple[Function, Function]] = {
     "exp": (vrt.exp, np.exp),
     "log": (vrt.log, np.log),
     "sqrt": (vrt.sqrt, np.sqrt),
+    "sin": (vrt.sin, np.sin),
+    "cos": (vrt.cos, np.cos),
+    "erf": (vrt.erf, erf),
     "abs": (vrt.abs, np.abs),
     "floor": (vrt.floor, np.floor),
     "softplus": (vrt.nn.softplus, lambda x: np.logaddexp(0.0, x)),

@@ -19,11 +19,20 @@ CHILDREN = "children"  # the relation of all children, where a function stands a
 # How a node reads: operands first, then what else it has. Others are calls: `vrt.NAME(operands)`.
 TEXTS = {
     "gather": "self.gather({0!r}).{1}",
+    "count": "self.count_children({0!r})",
     "present": "self.present({0!r})",
     "has": "self.present({1!r})",
     "element": "{0}[{1}]",
     "named": "{0}[{1}]",
     "slice": "{0}[{1}:{2}]",
+    "every": "{0}[{1}::{2}]",
+    "repeat": "vrt.repeat({0}, {1})",
+    "tile": "vrt.tile({0}, {1})",
+    "outer": "vrt.reshape(vrt.outer({0}, {1}), {2})",
+    "outer_left": "vrt.outer({0}, {1}) @ {2}",
+    "outer_right": "{2} @ vrt.outer({0}, {1})",
+    "sort": "vrt.sort({0}, descending={1})",
+    "top_k": "vrt.top_k({0}, {1})",
     "split": "vrt.split({0}, {1})[{2}]",
     "matmul": "{0} @ {1}",
     "add": "{0} + {1}",
@@ -220,6 +229,7 @@ def _pruned(function: FunctionSpec, kinds: set[str]) -> FunctionSpec:
     gathered = {n.extra[1] for n in nodes if n.op == "gather"}  # an initial state is for slots
     pulled = {n.extra[0] for n in nodes if n.op in PULLS}
     read = slots_of(nodes) | {n.type.relation for n in nodes}
+    read |= {n.extra[0] for n in nodes if n.op == "count"}
     return replace(
         function,
         nodes=nodes,

@@ -24,7 +24,20 @@ from tests.fuzz.sketch import STATE, Sketch
 
 FUNCTIONS = (
     *("sigmoid", "tanh", "tanh", "relu", "exp", "log", "sqrt", "neg"),
-    *("floor", "abs", "softplus", "silu", "gelu", "elu", "leaky_relu", "stop_gradient", "floor"),
+    *(
+        "sin",
+        "cos",
+        "erf",
+        "floor",
+        "abs",
+        "softplus",
+        "silu",
+        "gelu",
+        "elu",
+        "leaky_relu",
+        "stop_gradient",
+        "floor",
+    ),
 )
 BINARY = ("add", "add", "sub", "mul", "mul", "maximum", "minimum", "div")
 CONSTANTS = (0.0, 1.0, -1.0, 0.5, 2.0, -1.75)
@@ -36,6 +49,7 @@ LENGTHS = (31, 33, 63, 65, 127, 129, 255, 257, 511, 513)
 LENGTHS += (1023, 1024, 1025, 1200, 2047, 2049)
 CARRIED = "memory"  # what a network with carried states pulls and pushes
 MOST_NODES = 45
+MOST_REPEATED = 12  # elements of a vector that is repeated
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +217,10 @@ def _part(s: Sketch, rows: bool) -> None:
     x = s.some(None, rows)
     length = s.length(x)
     counts = [n for n in range(2, length + 1) if length % n == 0]
-    if counts and s.chance(0.3):
+    if s.chance(0.1):
+        start, step = s.number(0, length), s.number(2, 4)
+        s.emit("every", (x,), (len(range(start, length, step)),), s.bound(x), (start, step))
+    elif counts and s.chance(0.3):
         s.parts(x, s.pick(counts))
     elif s.chance(0.6):
         start = s.number(0, length)
@@ -219,6 +236,32 @@ def _part(s: Sketch, rows: bool) -> None:
 def _join(s: Sketch, rows: bool) -> None:
     op, shape = ("stack", ()) if s.chance(0.15) else ("concat", None)
     s.join(op, [s.some(shape, rows and s.chance(0.7)) for _ in range(s.pick((1, 2, 2, 3, 4)))])
+
+
+def _repeated(s: Sketch, rows: bool) -> None:
+    """Repeat a vector, or multiply all pairs of elements of two short ones."""
+    short = [k for k in s.values(None, rows) if s.length(k) <= MOST_REPEATED]
+    if not short:
+        return
+    x, y = (s.tame(s.pick(short)) for _ in range(2))
+    n, m, bound = s.length(x), s.length(y), s.bound(x) * s.bound(y)
+    op = s.pick(("repeat", "tile", "outer", "outer_left", "outer_right", "cumsum", "sort", "top_k"))
+    if op == "cumsum":
+        s.emit(op, (x,), (n,), s.bound(x) * n)
+    elif op == "sort":
+        s.emit(op, (x,), (n,), s.bound(x), (s.chance(0.5),))
+    elif op == "top_k":
+        k = s.number(1, n + 1)
+        s.emit(op, (x,), (k,), s.bound(x), (k,))
+    elif op in ("repeat", "tile"):
+        times = s.pick((1, 2, 3))
+        s.emit(op, (x,), (n * times,), s.bound(x), (times,))
+    elif op == "outer":
+        s.emit(op, (x, y), (n * m,), bound, (n * m,))
+    else:
+        z = s.tame(s.some((m if op == "outer_left" else n,), rows))
+        shape = (n if op == "outer_left" else m,)
+        s.emit(op, (x, y, z), shape, bound * s.bound(z) * s.length(z))
 
 
 def _along(s: Sketch, rows: bool) -> None:
@@ -269,7 +312,8 @@ def _reduce(s: Sketch, rows: bool) -> None:
     if rows:
         x = s.some(None if s.chance(0.8) else (), True)
         over = s.pick(("", "", "", "children", "elements" if s.shape(x) else ""))
-        s.reduce(s.pick(("sum", "sum", "max", "mean")), x, over)
+        op = s.pick(("sum", "sum", "max", "mean", "prod"))
+        s.reduce(op, s.tame(x, 1.0) if op == "prod" else x, over)
     else:
         s.summary(s.some())
 
@@ -291,6 +335,7 @@ STEPS: dict[Callable[[Sketch, bool], None], float] = {
     _product: 18.0,
     _part: 9.0,
     _join: 5.0,
+    _repeated: 4.0,
     _along: 4.0,
     _where: 4.0,
     _compare: 4.0,

@@ -160,6 +160,17 @@ class VertexFunction:
             has = self.vertex.pull(what).index >= 0
         return self.vertex.constant(np.array([float(has)]))
 
+    @property
+    def training(self) -> Value:
+        """Return 0.0: the oracle knows inference only."""
+        return self.vertex.constant(np.zeros(1))
+
+    def count_children(self, relation: str = "children") -> Value:
+        """Count the children, of which empty slots are none."""
+        given = zip(self.vertex.slots, self.vertex.relations, strict=True)
+        count = len([child for child, of in given if child >= 0 and of == relation])
+        return self.vertex.constant(np.array([float(count)]))
+
     def push(self, name: str, value: Operand) -> Value:
         """Write a value to the outside and return it."""
         self.vertex.pushed[name] = lift(value)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from scipy.special import erf as scipy_erf
 from scipy.special import expit
 
 from tests.fuzz.bounded import Array, Bounded, exact
@@ -39,6 +40,9 @@ sigmoid = _smooth(expit, lambda x, out: out * (_ONE - out))
 tanh = _smooth(np.tanh, lambda x, out: _ONE - out * out)
 exp = _smooth(np.exp, lambda x, out: out)
 log = _smooth(np.log, lambda x, out: _ONE / x)
+sin = _smooth(np.sin, lambda x, out: exact(np.cos(x.value)))
+cos = _smooth(np.cos, lambda x, out: exact(-np.sin(x.value)))
+erf = _smooth(scipy_erf, lambda x, out: exact(2.0 / np.sqrt(np.pi) * np.exp(-(x.value * x.value))))
 sqrt = _smooth(np.sqrt, lambda x, out: exact(0.5) / out)
 
 
@@ -98,9 +102,11 @@ def silu(x: Operand) -> Value:
     return lift(x) * sigmoid(x)
 
 
-def gelu(x: Operand) -> Value:
-    """Return the tanh form of the Gaussian error linear unit."""
+def gelu(x: Operand, approximate: str = "none") -> Value:
+    """Return the Gaussian error linear unit, or its tanh form."""
     v = lift(x)
+    if approximate == "none":
+        return v * (0.5 + 0.5 * erf(v / float(np.sqrt(2.0))))
     inner = float(np.sqrt(2.0 / np.pi)) * (v + 0.044715 * (v * v * v))
     return 0.5 * v * (1.0 + tanh(inner))
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tests.fuzz.bounded import Bounded, exact, join
 from tests.fuzz.oracle_elementwise import exp, log, relu, softplus
-from tests.fuzz.tape import Value, lift, together, whole
+from tests.fuzz.tape import Value, lift, taken, together, whole
 
 Operand = Any  # Value | Parameter | float
 
@@ -51,6 +51,60 @@ def stack(*numbers: Operand) -> Value:
     return Value(parts[0].tape, number, (len(parts),), children, parts, vjp)
 
 
+def repeat(x: Operand, times: int) -> Value:
+    """Repeat each element."""
+    v = lift(x)
+    return taken(v, np.repeat(np.arange(v.shape[0]), times), (v.shape[0] * times,))
+
+
+def tile(x: Operand, times: int) -> Value:
+    """Repeat the whole."""
+    v = lift(x)
+    return taken(v, np.tile(np.arange(v.shape[0]), times), (v.shape[0] * times,))
+
+
+def outer(x: Operand, y: Operand) -> Value:
+    """Return all products of two elements."""
+    first, second = together(x, y)
+    shape = first.shape[0], second.shape[0]
+    return reshape(repeat(first, shape[1]) * tile(second, shape[0]), *shape)
+
+
+def reshape(x: Operand, *shape: int) -> Value:
+    """Return the same elements in another shape."""
+    v = lift(x)
+    return taken(v, np.arange(np.prod(v.shape)), shape)
+
+
+def cumsum(x: Operand) -> Value:
+    """Add up the elements before each, and it."""
+    v = lift(x)
+    return stack(*(sum(v[: k + 1], axis="elements") for k in range(v.shape[0])))
+
+
+def sort(x: Operand, *, descending: bool = False) -> Value:
+    """Return the elements in order."""
+    found = top_k(x if descending else -lift(x), lift(x).shape[0])
+    return found if descending else -found
+
+
+def top_k(x: Operand, k: int) -> Value:
+    """Return the largest elements."""
+    v = lift(x)
+    order = np.argsort(-v.number.value, 1, kind="stable")
+    places = np.arange(len(order))[:, None], order
+    ordered = Bounded(v.number.value[places], v.number.error[places])
+    v.tape.compared(ordered[:, 1:], ordered[:, :-1])
+
+    def vjp(g: Bounded) -> Sequence[Bounded]:
+        whole = exact(np.zeros(v.number.shape))
+        chosen = places[0], order[:, :k]
+        whole.value[chosen], whole.error[chosen] = g.value, g.error
+        return (whole,)
+
+    return Value(v.tape, ordered[:, :k], (k,), v.children, (v,), vjp)
+
+
 def dot(x: Operand, y: Operand) -> Value:
     """Return the dot product, for each child if per child."""
     first, second = together(x, y)
@@ -89,6 +143,29 @@ def sum(x: Operand, *, axis: str | None = None) -> Value:
     v = lift(x)
     axes = _axes(v, axis)
     return _reduced(v, axes, v.number.sum(axes), lambda g: g.broadcast(v.number.shape))
+
+
+def prod(x: Operand, *, axis: str | None = None) -> Value:
+    """Multiply as `sum` adds up; ones without children."""
+    v = lift(x)
+    (along,) = _axes(v, axis)
+    x_ = np.moveaxis(v.number.value, along, 0)
+    count = len(x_)
+    others = [np.prod(np.delete(x_, k, 0), 0) for k in range(count)]
+    # Over children it is computed by logarithms, which are that much off.
+    size = np.abs(np.where(x_ == 0.0, 1.0, x_))
+    off = 4.0 * count + (4.0 * np.abs(np.log(size)).sum(0) if along == 0 else 0.0)
+    error = np.moveaxis(v.number.error, along, 0)
+    moved = builtins.sum((abs(o) * e for o, e in zip(others, error, strict=True)), start=0.0 * off)
+    whole = np.prod(x_, 0)
+    out = Bounded(np.expand_dims(whole, along), np.expand_dims(moved + off * np.abs(whole), along))
+    share = np.stack([np.abs(o) for o in others]) if others else x_
+    relative = np.sum(error / size, 0) + off
+    slope = Bounded(
+        np.moveaxis(np.stack(others) if others else x_, 0, along),
+        np.moveaxis(share * relative, 0, along),
+    )
+    return _reduced(v, (along,), out, lambda g: g * slope)
 
 
 def mean(x: Operand, *, axis: str | None = None) -> Value:

@@ -190,7 +190,9 @@ class Sketch:
 
     def fresh_number(self, c: float) -> int:
         """Make a number."""
-        if self.slots and c < 0.1:
+        if self.every and c < 0.05:
+            return self.emit("count", (), (), float(MOST_CHILDREN), (self.relation,))
+        if self.slots and c < 0.15:
             return self.slot_edge(())
         if c < 0.25:
             return self.has()
@@ -215,7 +217,8 @@ class Sketch:
 
     def summary(self, x: int) -> int:
         """Compute a number from a vector per vertex."""
-        op = self.pick(("element", "element", "sum", "sum", "mean", "max", "logsumexp"))
+        op = self.pick(("element", "element", "sum", "sum", "mean", "max", "logsumexp", "prod"))
+        x = self.tame(x, 1.0) if op == "prod" else x
         if op == "element":
             return self.element(x)
         over = self.pick(("", "", "", "elements"))

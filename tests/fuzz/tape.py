@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from tests.fuzz.bounded import Array, Bounded, choose, exact
 
@@ -165,8 +166,10 @@ class Operators:
         return Value(x.tape, matrix, x.shape[::-1], None, (x,), lambda g: (g[0].transposed[None],))
 
     def __matmul__(self, x: Any) -> Value:
-        """Multiply a matrix and a vector."""
+        """Multiply a matrix and a vector, or a vector and a matrix that is computed."""
         w, v = together(self, x)
+        if w.inputs or len(w.shape) == 1:
+            return _product_of_values(w, v)
         matrix = w.number[0]
 
         def vjp(g: Bounded) -> Sequence[Bounded]:
@@ -260,6 +263,40 @@ def whole(x: Value | Leaf) -> int:
     """Return an integer: a pull's, or one that is computed; -1 where it is none."""
     (number,) = lift(x).number.value.reshape(-1)
     return int(number) if number == int(number) else -1
+
+
+def taken(x: Value, places: npt.NDArray[np.int_], shape: Shape) -> Value:
+    """Return elements of a row that lies flat, in another shape; some of them several times."""
+    flat = x.number.reshape(len(x.number.value), int(np.prod(x.shape)))
+
+    def vjp(g: Bounded) -> Sequence[Bounded]:
+        whole = exact(np.zeros(flat.shape))
+        each = g.reshape(len(flat.value), len(places))
+        for to, given in ((whole.value, each.value), (whole.error, each.error)):
+            np.add.at(to, (slice(None), places), given)
+        terms = np.zeros(flat.shape)
+        np.add.at(terms, (slice(None), places), np.abs(each.value))
+        return (Bounded(whole.value, whole.error + terms).reshape(*x.number.shape),)
+
+    number = flat[:, places].reshape(len(flat.value), *shape)
+    return Value(x.tape, number, shape, x.children, (x,), vjp)
+
+
+def _product_of_values(x: Value, y: Value) -> Value:
+    """Add up the rows of a matrix, or its columns, times the elements of a vector."""
+    left = len(x.shape) == 2
+    matrix, vector = (x, y) if left else (y, x)
+    rows, columns = matrix.shape
+    row, column = np.divmod(np.arange(rows * columns), columns)
+    terms = matrix * taken(vector, column if left else row, matrix.shape)
+    count, axis = len(terms.number.value), 2 if left else 1
+
+    def vjp(g: Bounded) -> Sequence[Bounded]:
+        kept = g.reshape(count, rows, 1) if left else g.reshape(count, 1, columns)
+        return (kept.broadcast(terms.number.shape),)
+
+    shape = (rows,) if left else (columns,)
+    return Value(x.tape, terms.number.sum(axis), shape, terms.children, (terms,), vjp)
 
 
 def _named(x: Value, index: Value) -> Value:

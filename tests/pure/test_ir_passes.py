@@ -12,7 +12,7 @@ from tests.messages import table
 from vertexrt.ir.builder import Builder
 from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.place import place
-from vertexrt.ir.passes.simplify import ZERO_IF_ZERO, simplify, without_dropout
+from vertexrt.ir.passes.simplify import ZERO_IF_ZERO, for_use, simplify
 from vertexrt.ir.program import Node, Program, Stage
 from vertexrt.ir.verify import verify
 
@@ -55,7 +55,7 @@ def test_zeros_are_propagated(op: str) -> None:
 def test_inference_has_no_dropout() -> None:
     program = FUNCTIONS["dropout"][0]().trace()
     assert len(program.find("dropout")) == 4
-    assert not without_dropout(program).find("dropout")
+    assert not for_use(program, False).find("dropout")
 
 
 # Specialise, and place: products of a program, and of kinds of its vertices.

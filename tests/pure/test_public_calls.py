@@ -73,20 +73,23 @@ def options(call: str, *names: str) -> list[str]:
     return [f"{call}{name}=odd)" for name in names]
 
 
-ONE = "abs argmax exp floor log ones relu sigmoid sqrt stack stop_gradient tanh zeros"
-TWO = "concat dot embed full maximum minimum split straight_through"
-REDUCTIONS = "logsumexp log_softmax max mean softmax sum"
+ONE = "abs argmax cos cumsum erf exp floor log ones relu sigmoid sin sqrt stack stop_gradient tanh"
+TWO = "concat dot embed full maximum minimum outer repeat split straight_through tile top_k"
+REDUCTIONS = "logsumexp log_softmax max mean prod softmax sum"
 ACTIVATIONS = {
-    **dict.fromkeys(("gelu", "silu", "softplus"), "odd"),
-    **dict.fromkeys(("block_diagonal", "elu", "leaky_relu"), "odd, other"),
+    **dict.fromkeys(("silu", "softplus"), "odd"),
+    **dict.fromkeys(("block_diagonal", "elu", "gelu", "leaky_relu"), "odd, other"),
+    "zoneout": "odd, other, 0.5",
 }
 
 # What a forward() may call; it is called outside of one, too.
 IN_FORWARD: dict[str, list[str]] = {
     **{name: [f"vrt.{name}(odd)"] for name in ONE.split()},
     **{name: [f"vrt.{name}(odd, other)"] for name in TWO.split()},
+    "sort": ["vrt.sort(odd)", "vrt.sort(odd, descending=other)"],
     **{name: [f"vrt.{name}(odd, axis=other)"] for name in REDUCTIONS.split()},
-    **{name: [f"vrt.{name}(odd, other, odd)"] for name in ("clip", "where")},
+    **{name: [f"vrt.{name}(odd, other, odd)"] for name in ("clip", "reshape", "where")},
+    "zeros": ["vrt.zeros(odd)"],
     "losses": [f"vrt.losses.{name}(odd, other)" for name in vrt.losses.__all__],
     "random": [f"vrt.random.{name}(odd, other, odd)" for name in vrt.random.__all__],
     "activations": [f"vrt.nn.{name}({given})" for name, given in ACTIVATIONS.items()],
@@ -98,12 +101,18 @@ METHODS: list[str] = [
     *("-value", "abs(value)", "float(value)", "int(value)", "len(value)", "bool(value)"),
     *("list(value)", "~value", "operator.index(value)", "np.asarray(value)", "np.tanh(value)"),
     *("np.sum(value)", "repr(value)", "str(value)", "hash(value)", "value[odd]", "odd in value"),
-    *("f.gather(odd)", "f.present(odd)", "f.pull(odd)", "elsewhere.pull(odd)"),
+    *(
+        "f.gather(odd)",
+        "f.present(odd)",
+        "f.pull(odd)",
+        "f.count_children(odd)",
+        "elsewhere.pull(odd)",
+    ),
     *("elsewhere.gather(odd)", 'f.pull("p", shape=odd)', 'f.pull("q", dtype=odd)'),
     *("f.push(odd, f.b)", 'f.push(f"push {next(count)}", odd)'),
 ]
 CELLS = sorted(set(vrt.nn.__all__) - {"Cell", *ACTIVATIONS})
-SIZES = {"NaryTreeLSTMCell": "odd, other, 2"}
+SIZES = dict.fromkeys(("NaryTreeLSTMCell", "ChainConv"), "odd, other, 2")
 UPDATES = ("weight_decay", "clip_norm", "clip_value", "groups")
 TABLE: dict[str, list[str]] = {
     name: calls.split("\n") for name, calls in table(__file__, "TABLE", "\n").items()
@@ -127,7 +136,14 @@ TABLE: dict[str, list[str]] = {
         *(
             f"vrt.nn.{name}(2, 3, odd)"
             for name in CELLS
-            if name not in ("Embedding", "LayerNorm", "ChildSumTreeLSTMCell")
+            if name
+            not in (
+                "Embedding",
+                "LayerNorm",
+                "RMSNorm",
+                "MultiHeadAttention",
+                "ChildSumTreeLSTMCell",
+            )
         ),
     ],
 }

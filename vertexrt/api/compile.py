@@ -129,7 +129,7 @@ def compile(
             "an instance of a subclass of vrt.VertexFunction or vrt.Model",
             f"write vrt.compile({name}(...))",
         )
-    parameters = function.parameters()
+    function.parameters()  # whose names are checked before all else
     device = device_named(device)
     chosen = Passes() if passes is None else passes
     if not isinstance(chosen, Passes):
@@ -160,6 +160,7 @@ def compile(
     with _tracing.held:  # a thread at a time, since F notes what it has pulled and pushed
         traced = function.trace()
     executor = module.compile_for(device, traced, options)
+    parameters = function.parameters()  # with the constants of its forward()
     for name, parameter in parameters.items():
         executor.model.store.value(name)[...] = draw(name, parameter.shape, parameter.init, seed)
     net = Network(executor, seed, reduction)

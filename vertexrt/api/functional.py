@@ -9,7 +9,7 @@ import builtins
 import math
 from typing import Any
 
-from vertexrt.api.trace import Matrix, current_builder
+from vertexrt.api.trace import Matrix, current_builder, flag_of
 from vertexrt.checks import is_real, is_whole, read_shape
 from vertexrt.ir.builder import Value
 from vertexrt.ir.program import Domain, related
@@ -55,6 +55,21 @@ def log(x: Operand) -> Value:
     return emit("log", x)
 
 
+def sin(x: Operand) -> Value:
+    """Return the sine of radians, elementwise."""
+    return emit("sin", x)
+
+
+def cos(x: Operand) -> Value:
+    """Return the cosine of radians, elementwise."""
+    return emit("cos", x)
+
+
+def erf(x: Operand) -> Value:
+    """Return the error function, elementwise."""
+    return emit("erf", x)
+
+
 def sqrt(x: Operand) -> Value:
     """Return the square root, elementwise."""
     return emit("sqrt", x)
@@ -95,12 +110,20 @@ def silu(x: Operand) -> Value:
     return emit("mul", x, sigmoid(x))
 
 
-def gelu(x: Operand) -> Value:
-    """Return the Gaussian error linear unit in its tanh form, elementwise.
+def gelu(x: Operand, approximate: str = "none") -> Value:
+    """Return the Gaussian error linear unit, elementwise: x times the share of normals below x.
 
-    PyTorch's `gelu(x, approximate="tanh")`. Source: Hendrycks and Gimpel 2016.
+    Args:
+        approximate: as PyTorch has it: "none", or "tanh", a form that is within 1e-3.
+    Raises: TraceError for another form.
+
+    Source: Hendrycks and Gimpel 2016.
     """
     value = value_of(x)
+    if not isinstance(approximate, str) or approximate not in ("none", "tanh"):
+        refuse("gelu", f"approximate is {approximate!r}", "'none' or 'tanh'", "choose one of them")
+    if approximate == "none":
+        return 0.5 * value * (1.0 + erf(math.sqrt(0.5) * value))
     inner = math.sqrt(2.0 / math.pi) * (value + 0.044715 * (value * value * value))
     return 0.5 * value * (1.0 + tanh(inner))
 
@@ -219,6 +242,120 @@ def stack(*numbers: Operand) -> Value:
     return concat(*(emit("spread", part, shape=(1,)) for part in parts))
 
 
+def repeat(x: Operand, times: int) -> Value:
+    """Repeat each element: [N] to [N times], x1 x1 x2 x2 x3 x3.
+
+    Raises: TraceError for what is no vector, and for no number of times.
+    """
+    value = _to_repeat("repeat", x, times)
+    return emit("repeat", value, shape=(value.type.size * times,), each=int(times))
+
+
+def tile(x: Operand, times: int) -> Value:
+    """Repeat a vector as a whole: [N] to [times N], x1 x2 x3 x1 x2 x3. Raises: as `repeat`."""
+    value = _to_repeat("tile", x, times)
+    return emit("repeat", value, shape=(value.type.size * times,), each=1)
+
+
+def _to_repeat(where_: str, x: Operand, times: int) -> Value:
+    value = value_of(x)
+    if len(value.shape) != 1 or not is_whole(times) or times < 1:
+        refuse(
+            where_,
+            f"shape {list(value.shape)}, {times!r} times",
+            "a vector, and a positive whole number",
+            "write vrt.stack(x) for a number",
+        )
+    return value
+
+
+def outer(x: Operand, y: Operand) -> Value:
+    """Return the outer product of two vectors: [N] and [M] to [N, M].
+
+    `m @ x` and `x @ m` multiply it by a vector; `vrt.reshape(m, N * M)` is what `scatter` takes.
+
+    Raises: TraceError for what are no vectors.
+    """
+    left, right = value_of(x), value_of(y)
+    if len(left.shape) != 1 or len(right.shape) != 1:
+        got = f"shapes {list(left.shape)} and {list(right.shape)}"
+        refuse("outer", got, "two vectors", "write x * y for a number and a vector")
+    shape = left.type.size, right.type.size
+    rows = emit("repeat", left, shape=shape, each=shape[1])
+    return rows * emit("repeat", right, shape=shape, each=1)
+
+
+def reshape(x: Operand, *shape: int) -> Value:
+    """Return the same elements, row after row, in another shape of one or two axes.
+
+    Raises: TraceError, when it has other elements.
+    """
+    value, extents = value_of(x), read_shape(shape)
+    size = math.prod(value.shape)
+    if extents is None or len(extents) not in (1, 2) or math.prod(extents) != size:
+        refuse(
+            "reshape",
+            f"shape {list(value.shape)} as {list(shape)}",
+            f"one or two positive numbers whose product is {size}",
+            "write vrt.reshape(x, rows, columns)",
+        )
+    return emit("slice", value, start=0, shape=extents)
+
+
+def cumsum(x: Operand) -> Value:
+    """Add up the elements before each, and it: [N] to [N]; in the order of a tree.
+
+    Raises: TraceError for what is no vector.
+    """
+    value, step = _vector("cumsum", x), 1
+    while step < value.type.size:
+        value = value + concat(zeros(step), value[:-step])
+        step *= 2
+    return value
+
+
+def sort(x: Operand, *, descending: bool = False) -> Value:
+    """Return the elements of a vector in ascending order, or in descending order.
+
+    It compares all pairs. Raises: TraceError for what is no vector.
+    """
+    value = _vector("sort", x)
+    down = flag_of("sort", "descending", descending)
+    found = top_k(value if down else -value, value.type.size)
+    return found if down else -found
+
+
+def top_k(x: Operand, k: int) -> Value:
+    """Return the k largest elements of a vector, the largest first: [N] to [k].
+
+    It compares all pairs; of equal elements the first comes first.
+
+    Raises: TraceError for what is no vector of k elements or more.
+    """
+    value = _vector("top_k", x)
+    n = value.type.size
+    if not is_whole(k) or not 1 <= k <= n:
+        refuse("top_k", f"k is {k!r}, of {n} elements", f"1 to {n}", "take fewer")
+
+    def spread(y: Value, rows: int, each: int) -> Value:
+        return emit("repeat", y, shape=(rows, n), each=each)
+
+    place, other, own = emit("arange", shape=(n,)), spread(value, n, 1), spread(value, n, n)
+    earlier = spread(place, n, 1) < spread(place, n, n)
+    before = where(other > own, 1.0, where(other == own, earlier, 0.0))
+    rank = emit("sum_repeated", before, shape=(n,), each=n)
+    chosen = spread(rank, k, 1) == spread(emit("arange", shape=(k,)), k, n)
+    kept = where(chosen, spread(value, k, 1), 0.0)
+    return emit("sum_repeated", kept, shape=(int(k),), each=n)
+
+
+def _vector(where_: str, x: Operand) -> Value:
+    value = value_of(x)
+    if len(value.shape) != 1:
+        refuse(where_, f"shape {list(value.shape)}", "a vector", "write vrt.reshape(x, size)")
+    return value
+
+
 def full(shape: tuple[int, ...] | int, value: float) -> Value:
     """Return a constant of a shape, equal in every element.
 
@@ -287,6 +424,34 @@ def sum(x: Operand, *, axis: str | None = None) -> Value:
     """
     value = value_of(x)
     return emit("segment_sum" if _over_children("sum", value, axis) else "reduce_sum", value)
+
+
+def prod(x: Operand, *, axis: str | None = None) -> Value:
+    """Multiply over the children of a value from `gather_all`; else over the elements.
+
+    Over children it is computed by logarithms.
+
+    Args, Returns, Raises: as those of `sum`; a vertex without children gets ones.
+    """
+    value = value_of(x)
+    if not _over_children("prod", value, axis):
+        while value.type.size > 1:  # halves, so that gradients divide by nothing
+            half = value.type.size // 2
+            rest = [value[2 * half :]] if value.type.size % 2 else []
+            value = concat(value[:half] * value[half : 2 * half], *rest)
+        return value[0]
+    zero = value == 0.0
+    factor, size = where(zero, 1.0, value), where(zero, 1.0, abs(value))
+    odd = 0.5 * sum(where(value < 0.0, 1.0, 0.0), axis=CHILDREN)
+    sign = 1.0 - 4.0 * (odd - floor(odd))
+    found = stop_gradient(sign * exp(sum(log(size), axis=CHILDREN)))
+    zeros_of = stop_gradient(sum(zero, axis=CHILDREN))
+    # The product of the other children: of all, but for the one zero; nothing beside two.
+    others = where(
+        zero, where(zeros_of == 1.0, found, 0.0), where(zeros_of == 0.0, found / factor, 0.0)
+    )
+    slope = sum(stop_gradient(others) * value, axis=CHILDREN)
+    return straight_through(slope, where(zeros_of == 0.0, found, 0.0))
 
 
 def max(x: Operand, *, axis: str | None = None) -> Value:

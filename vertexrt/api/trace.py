@@ -12,7 +12,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
-from vertexrt.api.init import Initializer
+import numpy as np
+
+from vertexrt.api.init import Initializer, constant
 from vertexrt.checks import is_whole, read_shape
 from vertexrt.errors import TraceError
 from vertexrt.ir.builder import Builder, Operators, Value, is_plain, refused
@@ -24,6 +26,7 @@ from vertexrt.ir.user_line import refuse, user_line
 active: ContextVar[Trace | None] = ContextVar("active", default=None)  # in each thread
 CHILDREN = "children"  # the relation of `gather_all`, where it is not named
 PULLS = ("pull", "edge_pull")  # ops of external values
+ARRAYS = "arrays_in_forward"  # an attribute of functions: what stands for arrays of NumPy
 
 
 def current_trace() -> Trace:
@@ -55,11 +58,12 @@ class NetworkNames:
     """What the parts of a network of several functions are called, by their identity.
 
     Attributes:
-        states: of each function, before the names of its fields; functions whose vertices may be
-            the same child have one state.
+        types: of each function; states: before the names of its fields; functions whose vertices
+            may be the same child have one state.
         parameters: of each parameter.
     """
 
+    types: Mapping[int, str]
     states: Mapping[int, str]
     parameters: Mapping[int, str]
 
@@ -74,7 +78,9 @@ class Trace:
         names: of the network that the function is a part of; None, where it is alone and relations
             have no names.
     Attributes:
-        pulled: external values by name; pushed: names of pushes; scattered: it has scattered.
+        pulled: external values by name; pushed: nodes of pushes by name.
+        scattered: it has scattered.
+        arrays: of NumPy, which forward() computes with.
         slots: name of a relation of one child -> its slot.
         every: names of the relations of which all children are read.
     """
@@ -84,13 +90,41 @@ class Trace:
     ) -> None:
         self.function, self.name, self.arity, self.names = function, name, arity, names
         self.builder = Builder(OPS)
+        self.builder.array_as = self._constant
         self.pulled: dict[str, Value] = {}
-        self.pushed: set[str] = set()
+        self.pushed: dict[str, int] = {}
+        self.arrays: list[np.ndarray[Any, Any]] = []
+        vars(function).pop(ARRAYS, None)  # of a trace before
         self.scattered = False
         self.slots: dict[str, int] = {}
         self.every: list[str] = []
         self._of_edges: dict[str, bool] = {}  # by name of what is pulled
         self._read: dict[tuple[str, int | str], Value] = {}  # by that name, and whose edges
+
+    def _constant(self, array: np.ndarray[Any, Any]) -> Operators:
+        """Return what is equal to an array: an attribute of the function that is not trained.
+
+        Raises: TraceError for numbers that are not finite.
+        """
+        if not np.isfinite(array).all():
+            refuse(
+                "trace",
+                f"an array of shape {list(array.shape)} that is not finite",
+                "finite numbers",
+                "write a large one, such as -1e30, to leave something out of a softmax",
+            )
+        arrays: list[Parameter] = vars(self.function).setdefault(ARRAYS, [])
+        for parameter, known in zip(arrays, self.arrays, strict=True):
+            if known.shape == array.shape and (known == array).all():
+                return parameter
+        if array.ndim == 1 and (array == array[0]).all():
+            return self.builder.const(float(array[0]), array.shape)
+        kind = "" if self.names is None else f"{self.names.types[id(self.function)]}."
+        found = Parameter(array.shape, constant(array), trainable=False)
+        found.name = f"{kind}{ARRAYS}.{len(arrays)}"
+        arrays.append(found)
+        self.arrays.append(array.copy())
+        return found
 
     @property
     def count(self) -> int:
@@ -126,7 +160,7 @@ class Trace:
         Raises: TraceError, when the function stands alone and the relation has a name, or when it
             reads this relation by slot; and for what is no name.
         """
-        if self.names is None and name == CHILDREN:
+        if self.names is None and isinstance(name, str) and name == CHILDREN:
             return 0
         self._check_named("gather_all", name)
         if not isinstance(name, str):
@@ -283,8 +317,9 @@ class Matrix(Operators):
         "in-place arithmetic", "write b = self.b + x; an optimizer changes parameters"
     )
 
-    def __matmul__(self, x: Any) -> Value:
-        return self._times(x, False)
+    def __matmul__(self, x: Any) -> Any:
+        both = _is_matrix(self) and _is_matrix(x)
+        return MatrixProduct(self, x) if both else self._times(x, False)
 
     def _times(self, x: Any, transpose: bool) -> Value:
         """Multiply a vector by the matrix, or by its transpose."""
@@ -467,7 +502,7 @@ class Transposed(Operators):
     """The transpose of a parameter: `w.T`. It multiplies vectors, and is nothing else."""
 
     def __init__(self, parameter: Matrix) -> None:
-        self.parameter = parameter
+        self.parameter, self.shape = parameter, parameter.shape[::-1]
 
     def _builder(self) -> Builder:
         return current_builder()
@@ -476,8 +511,31 @@ class Transposed(Operators):
         got = f"the transpose of {self.parameter!r}"
         refuse("Parameter", got, "w.T @ x alone", "multiply a vector by it")
 
-    def __matmul__(self, x: Any) -> Value:
-        return self.parameter._times(x, True)
+    def __matmul__(self, x: Any) -> Any:
+        return MatrixProduct(self, x) if _is_matrix(x) else self.parameter._times(x, True)
+
+
+class MatrixProduct(Operators):
+    """A product of matrices, to multiply by: `(w1 @ w2) @ x` is `w1 @ (w2 @ x)`."""
+
+    def __init__(self, left: Any, right: Any) -> None:
+        if left.shape[1] != right.shape[0]:
+            got = f"shapes {list(left.shape)} and {list(right.shape)}"
+            refuse("matmul", got, "[M, N] and [N, K]", "turn one of them: w.T")
+        self.left, self.right, self.shape = left, right, (left.shape[0], right.shape[1])
+
+    def _builder(self) -> Builder:
+        return current_builder()
+
+    def _as_value(self, builder: Builder) -> NoReturn:
+        refuse("matmul", "a product of matrices", "(w1 @ w2) @ x alone", "multiply a vector by it")
+
+    def __matmul__(self, x: Any) -> Any:
+        return MatrixProduct(self, x) if _is_matrix(x) else self.left @ (self.right @ x)
+
+
+def _is_matrix(x: object) -> bool:
+    return isinstance(x, Matrix | Transposed | MatrixProduct) and len(x.shape) == 2
 
 
 class Cell:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Union
 
 from vertexrt.api.trace import (
+    ARRAYS,
     CHILDREN,
     NetworkNames,
     Parameter,
@@ -69,6 +70,9 @@ class State(Operators):
     _builder = __getitem__ = _refuse
 
 
+Source = Union["VertexFunction", str]  # a function, or its name in the model
+
+
 class VertexFunction:
     """F: what every vertex of every input graph computes. Subclass it and write `forward`.
 
@@ -80,8 +84,9 @@ class VertexFunction:
         initial: name -> Parameter read in place of an absent child's field (zeros otherwise); in
             a `vrt.Model` only where such a child may be of this function.
         inputs: in a `vrt.Model`: name of a relation -> the vertex function of its children, or
-            several functions whose states are declared alike. A relation that is not named here
-            has children of the function's own type.
+            several functions whose states are declared alike; or their names in the model, where
+            functions read each other. A relation that is not named here has children of the
+            function's own type.
     """
 
     def __init__(
@@ -90,7 +95,7 @@ class VertexFunction:
         arity: int | None = None,
         state: Mapping[str, int],
         initial: Mapping[str, Parameter] | None = None,
-        inputs: Mapping[str, VertexFunction | Sequence[VertexFunction]] | None = None,
+        inputs: Mapping[str, Source | Sequence[Source]] | None = None,
     ) -> None:
         given = {} if inputs is None else inputs
         if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
@@ -100,7 +105,7 @@ class VertexFunction:
                 "a dict of names of relations to vertex functions",
                 "write inputs={'spelling': self.char}",
             )
-        self.inputs = dict(given)
+        self.inputs: dict[str, Any] = dict(given)
         if arity is not None and (not is_whole(arity) or not 1 <= arity <= MOST_SLOTS):
             raise TraceError.at(
                 "arity",
@@ -371,25 +376,42 @@ class VertexFunction:
             )
         return trace.builder.emit("has_pull", name=what)
 
-    def push(self, name: str, value: Value) -> Value:
-        """Write a value to the outside and return it. The push `loss`, a scalar, is minimised.
+    @property
+    def training(self) -> Value:
+        """1.0 where dropout drops, else 0.0: `vrt.where(self.training, x, y)` costs nothing.
 
-        Raises: TraceError for a name used twice, or a loss that is not a scalar.
+        That is in `net.step` and `net.record`, and in `net(batch, dropout=True)`.
+        """
+        return self._tracing("training").builder.emit("training", shape=())
+
+    def count_children(self, relation: str = CHILDREN) -> Value:
+        """Return how many children there are, as a number; empty slots are none.
+
+        Args:
+            relation: as of `gather_all`.
+        """
+        trace = self._tracing("count_children")
+        b, of = trace.builder, related(trace.read_all(relation))
+        return b.emit("segment_sum", b.emit("has_child", **of))
+
+    def push(self, name: str, value: Value) -> Value:
+        """Write a value to the outside and return it.
+
+        The push `loss`, a scalar, is minimised; it may be pushed several times, and is their sum.
+
+        Raises: TraceError for another name used twice, or a loss that is not a scalar.
         """
         trace = self._tracing("push")
         b = trace.builder
         if not isinstance(name, str):
             refuse("push", f"name {name!r}", "a string", "write push(name, value)")
-        if name in trace.pushed:
+        if name in trace.pushed and name != "loss":
             refuse(
                 "push",
                 f"name {name!r} a second time",
                 "a name of its own for each push",
-                "add them, and push the sum: only 'loss' is minimised"
-                if name == "loss"
-                else "rename one of them",
+                "rename one of them",
             )
-        trace.pushed.add(name)
         value = b.lift(value)
         if name == "loss" and value.shape != ():
             refuse(
@@ -399,7 +421,11 @@ class VertexFunction:
                 "reduce it, by vrt.sum for example",
             )
         self._no_edges("push", name, value)
-        b.emit("push", value, name=name, shape=value.shape)
+        whole = value
+        if name in trace.pushed:  # the loss: its last push becomes one of the sum
+            whole = b.value(b.nodes[trace.pushed[name]].inputs[0]) + value
+            b.nodes[trace.pushed[name]] = b.const(0.0).node
+        trace.pushed[name] = b.emit("push", whole, name=name, shape=value.shape).index
         return value
 
     # Tracing.
@@ -516,6 +542,7 @@ def trace_in(function: VertexFunction, names: NetworkNames | None = None) -> tup
             "write self.push('h', h): what forward() returns is not read",
         )
     state = {_field(function, trace, name): size for name, size in function.state.items()}
+    params |= {p.name or "": p for p in vars(function).get(ARRAYS, ())}
     return simplify(trace.program(params, state)), trace
 
 
@@ -566,6 +593,12 @@ class Model:
         states = {id(function): name for name, function in functions.items()}
         for name, function in functions.items():
             function._check_declared()
+            function.inputs = {
+                relation: tuple(self._named(functions, each) for each in given)
+                if isinstance(given, (list, tuple))
+                else self._named(functions, given)
+                for relation, given in function.inputs.items()
+            }
             for relation in function.inputs:
                 sources = sources_of(function, relation)
                 strange = [type(source).__name__ for source in sources if id(source) not in states]
@@ -574,7 +607,8 @@ class Model:
                     raise self._error(got, "vertex functions that are attributes of the model")
                 several = [states[id(source)] for source in sources]
                 states = {k: several[0] if n in several else n for k, n in states.items()}
-        names = NetworkNames(states, {id(p): name for name, p in self.parameters().items()})
+        types = {id(function): name for name, function in functions.items()}
+        names = NetworkNames(types, states, {id(p): name for name, p in self.parameters().items()})
         numbers = {id(function): k for k, function in enumerate(functions.values())}
         parts = []
         for name, function in functions.items():
@@ -595,6 +629,15 @@ class Model:
         if not network.find("push"):
             raise self._error("forward() of no function pushes anything", "at least one push")
         return network
+
+    def _named(self, functions: Mapping[str, VertexFunction], given: object) -> object:
+        """Return the function of a name; functions are given as they are."""
+        if not isinstance(given, str):
+            return given
+        if given not in functions:
+            known = f"one of the vertex types {', '.join(functions)}"
+            raise self._error(f"inputs from {given!r}", known + nearest(given, functions))
+        return functions[given]
 
     def _error(self, got: str, expected: str) -> TraceError:
         name = type(self).__name__

@@ -52,7 +52,17 @@ PARTS = (
     "host",
 )
 SETTINGS = {"fused": Setting(segment=False), "op by op": Setting(segment=False, fuse=False)}
-MOVES = ("gather", "gather_all", "gather_parents", "concat", "slice", "embed", "spread", "to_edges")
+MOVES = (
+    "gather",
+    "gather_all",
+    "gather_parents",
+    "concat",
+    "slice",
+    "embed",
+    "spread",
+    "to_edges",
+    "repeat",
+)
 STEPS = (5, 60)  # that are looked at, at least and at most
 
 # Of a GPU.

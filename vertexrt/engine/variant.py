@@ -29,7 +29,7 @@ from vertexrt.ir.ops import OPS
 from vertexrt.ir.passes.fuse import TaskProgram
 from vertexrt.ir.passes.place import place
 from vertexrt.ir.passes.publish import leaf_products, publish_products
-from vertexrt.ir.passes.simplify import simplify, without_dropout
+from vertexrt.ir.passes.simplify import for_use, simplify
 from vertexrt.ir.passes.specialise import (
     FUNCTION_AT,
     MOST_FUNCTIONS,
@@ -334,8 +334,7 @@ def make_variant(
     """
     wanted = use.outputs | use.starts
     program = without_effects(function, lambda n: n.op == "push" and n["name"] not in wanted)
-    if not use.drops:
-        program = without_dropout(program)
+    program = for_use(program, use.drops)
     draws, shares = draws_numbers(program), _groups_share(backend, processors)
     on_path = shares and _leaves_on_path(layered(program, passes, policy), passes)
     # Not where gradients come from, or go to, single vertices. Merged leaves have parents in

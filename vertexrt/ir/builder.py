@@ -142,19 +142,20 @@ class Operators:
     # What would otherwise be Python's TypeError, or a wrong meaning.
 
     def __matmul__(self, other: Operand) -> Value:
-        left, right = (len(getattr(x, "shape", ())) for x in (self, other))
+        if isinstance(self, Value) and isinstance(other, Operators):
+            found = self.builder.product_of_values(self, self.builder.lift(other))
+            if found is not None:
+                return found
+        left, right = (list(getattr(x, "shape", ())) for x in (self, other))
         action = "write parameter @ x; vrt.sum(x * y) is the dot product of two vectors"
-        if left == 2:
-            action = (
-                "compute with its rows, one by one: "
-                "vrt.stack(*(vrt.dot(vrt.tanh(w[k]), x) for k in range(w.shape[0])))"
-            )
-        elif right == 2:
+        if len(left) == 2:
+            action = "multiply a vector first: m @ (w @ x)"
+        elif len(right) == 2:
             action = "write w.T @ x"
         refuse(
             "matmul",
-            f"a left operand that is a traced value ({self!r})",
-            "a vrt.Parameter of shape [M, N] times a vector of shape [N]",
+            f"shapes {left} and {right}",
+            "one matrix: m [M, N] @ x [N], or x [M] @ m [M, N], which is computed",
             action,
         )
 
@@ -195,9 +196,7 @@ class Operators:
     __format__ = refused("format", "write repr(x): F is traced, there is no number yet")
     __float__ = refused("float", "use the value itself, and vrt.exp for math.exp")
     __int__ = __index__ = refused("int", "F is traced: there is no number yet")
-    __len__ = refused(
-        "len", "write x.shape[0]; vrt.sum(0.0 * self.gather_all().h[0] + 1.0) counts children"
-    )
+    __len__ = refused("len", "write x.shape[0]; self.count_children() counts children")
     __setitem__ = refused("x[k] = y", "values do not change; write vrt.concat or vrt.where")
 
     if not TYPE_CHECKING:  # which knows what values have
@@ -234,8 +233,7 @@ class Operators:
         apply = UFUNC_OPERATORS.get(ufunc.__name__)
         if apply is None or method != "__call__" or options:
             _refuse_function("numpy", ufunc.__name__)
-        plain = [x if isinstance(x, Operators) else self._builder().number(x) for x in inputs]
-        return apply(*plain)
+        return apply(*(self._builder().operand(x) for x in inputs))
 
 
 class Value(Operators):
@@ -282,30 +280,35 @@ class Value(Operators):
                 index = self.builder.emit("real", index)
             named = self.builder.one_hot(index, self.shape[0])
             return self.builder.emit("reduce_sum", self.builder.emit("where", named, self, 0.0))
+        length = self.shape[0] if len(self.shape) == 1 else 0
+        if length and isinstance(key, slice) and is_whole_slice(key):
+            return self.builder.every(self, range(*key.indices(length)))
         if len(self.shape) != 1 or not is_plain(key):
             refuse(
                 "slice",
                 f"{key!r} of a value of shape {list(self.shape)}",
-                "a step-1 slice, a number or an integer pull, of a vector",
-                "write x[a:b] or x[k] of a vector; vrt.stack(x[0], x[2]) picks elements",
+                "a slice, a number or an integer pull, of a vector",
+                "write x[a:b:step] or x[k] of a vector; vrt.stack(x[0], x[3]) picks elements",
             )
-        length = self.shape[0]
-        if not isinstance(key, slice):
-            if not -length <= key < length:
-                got, expected = f"element {key} of {length}", f"0 to {length - 1}, or from the end"
-                refuse("slice", got, expected, "correct the number, or the size of the vector")
-            return self.builder.emit("slice", self, start=range(length)[key], shape=())
-        start, stop, _ = key.indices(length)
-        return self.builder.emit("slice", self, start=start, shape=(stop - start,))
+        assert not isinstance(key, slice), key
+        if not -length <= key < length:
+            got, expected = f"element {key} of {length}", f"0 to {length - 1}, or from the end"
+            refuse("slice", got, expected, "correct the number, or the size of the vector")
+        return self.builder.emit("slice", self, start=range(length)[key], shape=())
 
 
 def is_plain(key: object) -> TypeGuard[slice | int]:
     """Tell whether what is in brackets is an index, or a slice without a step."""
-    if not isinstance(key, slice):
-        return isinstance(key, (int, np.integer))
+    if isinstance(key, slice):
+        return key.step in (None, 1) and is_whole_slice(key)
+    return isinstance(key, (int, np.integer))
+
+
+def is_whole_slice(key: slice) -> bool:
+    """Tell whether the bounds of a slice are whole numbers, and its step is positive."""
     given = (key.start, key.stop, key.step)
     whole = all(b is None or isinstance(b, (int, np.integer)) for b in given)
-    return whole and key.step in (None, 1)
+    return whole and (key.step is None or key.step > 0)
 
 
 # The op table.
@@ -374,6 +377,7 @@ class Builder:
         self.where: str | None = None  # set by passes: new nodes come from this user line
         self.stage: Stage = Stage.PATH
         self.function = 0  # of new nodes
+        self.array_as: Callable[[Any], Operators] | None = None  # what stands for arrays of NumPy
         self.closed = False  # the trace is over: nothing may be appended
 
     def value(self, index: int) -> Value:
@@ -451,9 +455,17 @@ class Builder:
                     "pull the other function's push instead",
                 )
             return x
+        found = self.operand(x)
+        if isinstance(found, Value):
+            return found
+        return found._as_value(self) if isinstance(found, Operators) else self.const(found)
+
+    def operand(self, x: Operand) -> Operators | float:
+        """Return what operators take: a traced value, a number, or what stands for an array."""
         if isinstance(x, Operators):
-            return x._as_value(self)
-        return self.const(self.number(x))
+            return x
+        real = isinstance(x, np.ndarray) and x.ndim > 0 and x.dtype.kind in "biuf"
+        return self.array_as(x) if real and self.array_as else self.number(x)
 
     def number(self, x: Operand) -> float:
         """Return a number as Python has it: of Python, of NumPy, or an array without axes.
@@ -469,8 +481,7 @@ class Builder:
                 action = "join them by vrt.concat(x, y), vrt.stack(a, b), or add them: x + y"
             elif shape is not None or isinstance(x, (list, tuple)):
                 action = (
-                    "a constant is a parameter that is not trained, set in __init__: self.c = "
-                    "vrt.Parameter(shape, lambda shape, random: array, trainable=False); what "
+                    "a constant is an array of NumPy, of real numbers: x * np.asarray(y); what "
                     "differs by vertex is pulled: self.pull(name, shape)"
                 )
             refuse(
@@ -488,6 +499,24 @@ class Builder:
                 "write a large one, such as -1e30, to leave something out of a softmax",
             )
         return value if isinstance(value, int) else float(value)
+
+    def product_of_values(self, x: Value, y: Value) -> Value | None:
+        """Return a matrix that is computed times a vector, or a vector times it; None for others.
+
+        Each vertex has its own matrix, so it is no product of all rows by one.
+        """
+        if (len(x.shape), len(y.shape)) not in ((2, 1), (1, 2)):
+            return None
+        left = len(x.shape) == 2
+        matrix, vector = (x, y) if left else (y, x)
+        rows, columns = matrix.shape
+        if vector.shape != ((columns,) if left else (rows,)):
+            return None
+        each = 1 if left else columns
+        whole = self.emit("repeat", vector, shape=matrix.shape, each=each)
+        size, side_by_side = (rows, columns) if left else (columns, 1)
+        terms = self.emit("mul", matrix, whole)
+        return self.emit("sum_repeated", terms, shape=(size,), each=side_by_side)
 
     def compare(self, op: str, x: Operand, y: Operand) -> Value:
         """Append a comparison; a whole number compared with an integer pull is an integer."""
@@ -521,22 +550,36 @@ class Builder:
 
         Raises: TraceError, when they are no matrix and index.
         """
-        if len(table.shape) > 2:
-            refuse(
-                "embed",
-                f"a row of a value of shape {list(table.shape)}",
-                "a parameter of shape [N, E] to look up in",
-                "write sum((index == k) * (w[k] @ x) for k in range(w.shape[0])) for a matrix by "
-                "number",
-            )
         if index.node.op == "const":
             refuse("embed", "an index that is a plain number", "an integer pull", "write w[k]")
         row, node = self.as_index(index), table.node
         part = node.op == "param" and node.has("start")
+        if len(table.shape) == 3 and (part or is_computed(row)):
+            refuse(
+                "embed",
+                f"a matrix of a value of shape {list(table.shape)} by {index.node.op}",
+                "one of a whole parameter, by an integer pull",
+                "write sum((index == k) * (w[k] @ x) for k in range(w.shape[0]))",
+            )
         if len(table.shape) == 2 and (is_computed(row) or (part and row.type.dtype == "int")):
             named = self.one_hot(row, table.shape[0])
             return self.emit("matmul", table, named, transpose=True)
         return self.emit("embed", table, row)
+
+    def every(self, x: Value, chosen: range) -> Value:
+        """Return some elements of a vector: a slice, or a sum of rows of which others are zeros."""
+        start, count, step = chosen.start, len(chosen), chosen.step
+        if step == 1 or count < 2:
+            return self.emit("slice", x, start=start, shape=(count,))
+        end = start + count * step  # of whole rows
+        inside = self.emit("slice", x, start=start, shape=(min(end, x.type.size) - start,))
+        if end > x.type.size:
+            rest = self.const(0.0, (end - x.type.size,))
+            inside = self.emit("concat", inside, rest, shape=(end - start,))
+        first = self.emit("equal", self.emit("arange", shape=(step,)), 0.0)
+        mask = self.emit("repeat", first, shape=inside.shape, each=1)
+        kept = self.emit("where", mask, inside, 0.0)
+        return self.emit("sum_repeated", kept, shape=(count,), each=step)
 
     def one_hot(self, index: Value, size: int) -> Value:
         """Return 1.0 at the element that an integer names, else 0.0; zeros where it names none.

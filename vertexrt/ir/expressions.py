@@ -50,7 +50,7 @@ class Target(Protocol[V]):
         """Return one of two values; both may be computed."""
 
     def call(self, name: str, arguments: Sequence[V]) -> V:
-        """Return exp, log, sqrt, tanh, floor or sigmoid of a value."""
+        """Return a function of FUNCTIONS of a value."""
 
 
 @cache
@@ -126,7 +126,8 @@ class Dialect:
 CUDA = Dialect(
     "real({value})",
     "({test} ? {yes} : {no})",
-    {"floor": "floor", **{f: f"vrt_{f}" for f in ("exp", "log", "sqrt", "tanh", "sigmoid")}},
+    {name: f"vrt_{name}" for name in ("exp", "log", "sqrt", "tanh", "sigmoid", "sin", "cos", "erf")}
+    | {"floor": "floor"},
 )
 
 
@@ -148,10 +149,12 @@ def sigmoid(x: Array) -> Array:
     return np.where(x >= 0, 1.0, e) / (1.0 + e)
 
 
-_PLAIN = ("exp", "log", "sqrt", "tanh", "floor")
-FUNCTIONS = {"sigmoid": sigmoid, **{name: getattr(math, name) for name in _PLAIN}}
+_PLAIN = ("exp", "log", "sqrt", "tanh", "floor", "sin", "cos")
+_ERF = np.vectorize(math.erf, otypes=[float])  # NumPy has none
+FUNCTIONS = {"sigmoid": sigmoid, **{name: getattr(math, name) for name in (*_PLAIN, "erf")}}
 _GLOBALS = {"__builtins__": {}, **FUNCTIONS}
-_OF_ARRAYS = {"sigmoid": sigmoid, **{name: getattr(np, name) for name in _PLAIN}, "where": np.where}
+_OF_ARRAYS = {"sigmoid": sigmoid, "erf": _ERF, "where": np.where}
+_OF_ARRAYS |= {name: getattr(np, name) for name in _PLAIN}
 NUMPY = Dialect("{value}", "where({test}, {yes}, {no})", {name: name for name in FUNCTIONS})
 
 

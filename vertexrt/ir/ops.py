@@ -111,6 +111,24 @@ def concat(types: Types, attrs: Attrs) -> Type:
     return _per_row(shape, *types)
 
 
+def repeated(types: Types, attrs: Attrs) -> Type:
+    """Take element j // each, counted round and round, of a row that lies flat."""
+    _floats(types)
+    shape = tuple(attrs["shape"])
+    if not types[0].shape or math.prod(shape) % (types[0].size * attrs["each"]):
+        raise ShapeError("a vector, whose elements times `each` divide the shape")
+    return _per_row(shape, *types)
+
+
+def sum_repeated(types: Types, attrs: Attrs) -> Type:
+    """Add up the elements that `repeat` makes of one: all of its own kind, or all side by side."""
+    _floats(types)
+    whole, size = types[0].size, math.prod(attrs["shape"])
+    if not attrs["shape"] or attrs["each"] not in (1, whole // size) or whole % size:
+        raise ShapeError("a vector of whole repetitions, each of 1 or of all times an element")
+    return _per_row(attrs["shape"], *types)
+
+
 def to_edges(types: Types, attrs: Attrs) -> Type:
     """Repeat a vertex's value for each of its children."""
     _floats(types)
@@ -153,10 +171,10 @@ def nll(types: Types, attrs: Attrs) -> Type:
 
 
 def embed(types: Types, attrs: Attrs) -> Type:
-    """Look up a row of a parameter [N, E]: [E]."""
+    """Look up a row of a parameter [N, E], or a matrix of several [N, E, F]."""
     table, index = types
-    if table.domain != Domain.PARAM or len(table.shape) != 2:
-        raise ShapeError("a parameter of shape [N, E] to look up in")
+    if table.domain != Domain.PARAM or len(table.shape) not in (2, 3):
+        raise ShapeError("a parameter of shape [N, E] or [N, E, F] to look up in")
     if index.dtype != "int" or index.shape:
         raise ShapeError("an integer pull as the index")
     return _per_row(table.shape[1:], index)
@@ -214,6 +232,14 @@ def _concat_vjp(s: Site, d: Value) -> Sequence[Value]:
         parts.append(s.b.emit("slice", d, start=start, shape=x.shape))
         start += x.type.size
     return parts
+
+
+def _repeat_vjp(s: Site, d: Value) -> Sequence[Value]:
+    x, each = s.x[0], s.node["each"]
+    times = d.type.size // (x.type.size * each)
+    if each > 1 and times > 1:  # of whole rows, and then of each element
+        d = s.b.emit("sum_repeated", d, shape=(x.type.size * each,), each=1)
+    return [s.b.emit("sum_repeated", d, shape=x.shape, each=each)]
 
 
 def _max_vjp(s: Site, d: Value) -> Sequence[Value]:
@@ -287,6 +313,8 @@ ROWS = [
     _leaf("degree"),
     _leaf("has_child", Domain.EDGE),
     _leaf("loss_scale", Domain.PARAM),
+    # 1 where dropout drops, else 0: a constant of what is compiled (`passes/simplify.py`).
+    _leaf("training", Domain.PARAM),
     # How many identical vertices of the batch a merged one stands for.
     _leaf("weight"),
     _leaf("seed"),
@@ -345,6 +373,14 @@ ROWS = [
         lambda s, d: [d * s.b.emit("sigmoid", s.x[0])],
     ),
     _scalar("exp", 1, "exp(x0)", lambda s, d: [d * s.out]),
+    _scalar("sin", 1, "sin(x0)", lambda s, d: [d * s.b.emit("cos", s.x[0])]),
+    _scalar("cos", 1, "cos(x0)", lambda s, d: [-(d * s.b.emit("sin", s.x[0]))]),
+    _scalar(
+        "erf",
+        1,
+        "erf(x0)",
+        lambda s, d: [2.0 / math.sqrt(math.pi) * d * s.b.emit("exp", -(s.x[0] * s.x[0]))],
+    ),
     _scalar("log", 1, "log(x0)", lambda s, d: [d / s.x[0]]),
     _scalar("sqrt", 1, "sqrt(x0)", lambda s, d: [0.5 * d / s.out]),
     # A mask of ones and zeros over `1 - p`, drawn from (seed, step, key, vertex, element); or by
@@ -356,6 +392,8 @@ ROWS = [
     # Rearrangements of a row, which is stored flat.
     Op("slice", 1, "view", part, vjp=_slice_vjp),
     Op("concat", -1, "view", concat, vjp=_concat_vjp),
+    # Each element `each` times in a row, and the whole as often as the shape holds it.
+    Op("repeat", 1, "view", repeated, vjp=_repeat_vjp),
     Op(
         "to_edges",
         1,
@@ -372,6 +410,13 @@ ROWS = [
         vjp=lambda s, d: [s.b.emit("spread", d, shape=s.x[0].shape)],
     ),
     Op("reduce_max", 1, "row", row_scalar, vjp=_max_vjp),
+    Op(
+        "sum_repeated",
+        1,
+        "row",
+        sum_repeated,
+        vjp=lambda s, d: [s.b.emit("repeat", d, shape=s.x[0].shape, each=s.node["each"])],
+    ),
     Op(
         "spread",
         1,

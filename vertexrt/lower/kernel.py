@@ -130,15 +130,40 @@ def spans_text(spans: Spans) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Which element an expression reads: `j + shift`, or `shift` alone."""
+    """Which element an expression reads: `j + shift`, or `shift` alone.
+
+    Attributes:
+        repeats: it does not move along with j, but `shift` is added to what these make of j, one
+            after the other: (j + first) // each % size.
+        terms: it reads the sum of so many, each `step` further; the first is at `stride` times
+            what the others say, from `start` on.
+    """
 
     moves: bool
     shift: int = 0
+    repeats: tuple[tuple[int, int, int], ...] = ()
+    terms: int = 0
+    step: int = 1
+    stride: int = 1
+    start: int = 0
 
     def __str__(self) -> str:
-        if not self.moves:
-            return str(self.shift)
-        return f"j + {self.shift}" if self.shift else "j"
+        if self.terms:
+            first = replace(self, terms=0)
+            return f"({first}) * {self.stride} + {self.start} + 0:{self.terms} * {self.step}"
+        if not self.repeats:
+            moved = f"j + {self.shift}" if self.shift else "j"
+            return moved if self.moves else str(self.shift)
+        text = "(j + c)"  # of lane c
+        for begin, each, size in self.repeats:
+            text = f"({text} + {begin}) / {each} % {size}"
+        return f"{text} + {self.shift}"
+
+    def repeated(self, each: int, size: int) -> Index:
+        """Return which element it is of what is repeated."""
+        if not self.moves and not self.repeats:
+            return Index(False, self.shift // each % size)
+        return Index(False, 0, (*self.repeats, (self.shift, each, size)))
 
 
 J = Index(True)

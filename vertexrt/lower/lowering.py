@@ -161,8 +161,14 @@ class ValuePlaces:
             return self._nll(node)
         if node.op == "nll_grad":
             return self._nll_grad(node)
-        if node.op in ("slice", "spread", "to_edges"):
+        if node.op in ("slice", "spread", "to_edges", "repeat"):
             return self._view(node, index)
+        if node.op == "sum_repeated":
+            whole, start = self.kept_row(node.inputs[0])
+            size, rows = node.type.size, self.nodes[node.inputs[0]].type.size // node.type.size
+            apart = (1, rows) if node["each"] > 1 else (size, 1)
+            found = replace(index, terms=rows, step=apart[0], stride=apart[1], start=start)
+            return ReadElement(self.place[whole], found)
         return self._leaf(node, FIRST if node.type.shape == () else index)
 
     def _apply(self, node: Node, index: Index) -> Apply:
@@ -233,11 +239,12 @@ class ValuePlaces:
 
     def _view(self, node: Node, index: Index) -> Expression:
         (i,) = node.inputs
+        if node.op == "repeat":
+            return self.element(i, index.repeated(node["each"], self.nodes[i].type.size))
         if node.op != "slice":
             return self.element(i, index)
-        bare = node.type.shape == ()
-        moves, shift = (False, 0) if bare else (index.moves, index.shift)
-        return self.element(i, Index(moves, shift + node["start"]))
+        index = FIRST if node.type.shape == () else index
+        return self.element(i, replace(index, shift=index.shift + node["start"]))
 
     def _leaf(self, node: Node, index: Index) -> Expression:
         """Return an input of the function."""
@@ -279,7 +286,7 @@ class ValuePlaces:
 
 SUMS_OVER_EDGES = ("gather_parents", "segment_sum", "segment_max")
 REDUCTIONS = ("reduce_sum", "reduce_max", "logsumexp")
-READ_AS_ROWS = (*REDUCTIONS, "nll")
+READ_AS_ROWS = (*REDUCTIONS, "nll", "repeat", "sum_repeated")
 
 
 def lower(task: TaskProgram, binding: Binding, plan: SegmentedTask | None = None) -> KernelIR:
@@ -440,7 +447,7 @@ class _Lowering:
         if node.type.shape == () or is_free(node) or node.type.domain == Domain.PARAM:
             return False
         scalar = OPS[node.op].role == "scalar"
-        return node.op in ("nll_grad", "concat") or (uses > 1 and scalar)
+        return node.op in ("nll_grad", "concat", "sum_repeated") or (uses > 1 and scalar)
 
     # Statements.
 
@@ -569,7 +576,7 @@ def lower_product(
 
     if node.op == "embed_grad":
         pull, source = node.inputs
-        m, size = node.type.shape
+        m, size = node.type.shape[0], node.type.size // node.type.shape[0]
         found: list[Step] = []
         for name in gradients_of(task, k):
             words: Span = shares.own_rows(name, m)

@@ -64,8 +64,8 @@ def members_of(values: ValuePlaces, group: Group) -> GroupMembers:
     """
     nodes = values.nodes
     # Rows of which an element is read that no loop has at hand are in memory, too.
-    labels = (nodes[k] for k in group.nodes if nodes[k].op == "nll")
-    held = {*values.place, *(values.kept_row(node.inputs[0])[0] for node in labels)}
+    apart = (nodes[k] for k in group.nodes if nodes[k].op in ("nll", "sum_repeated"))
+    held = {*values.place, *(values.kept_row(node.inputs[0])[0] for node in apart)}
     made = []
     for k in group.nodes:
         view = OPS[nodes[k].op].role == "view" and nodes[k].op != "concat"

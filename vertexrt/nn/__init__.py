@@ -11,26 +11,35 @@ from vertexrt.api.functional import block_diagonal, elu, gelu, leaky_relu, silu,
 from vertexrt.api.trace import Cell
 from vertexrt.instead import instead
 from vertexrt.nn.cells import (
+    MLP,
+    ChainConv,
     ChildSumTreeLSTMCell,
     Embedding,
     GRUCell,
     LayerNorm,
     Linear,
     LSTMCell,
+    MultiHeadAttention,
     NaryTreeLSTMCell,
+    RMSNorm,
     RNNCell,
     SLSTMCell,
+    zoneout,
 )
 
 __all__ = [
+    "MLP",
     "Cell",
+    "ChainConv",
     "ChildSumTreeLSTMCell",
     "Embedding",
     "GRUCell",
     "LSTMCell",
     "LayerNorm",
     "Linear",
+    "MultiHeadAttention",
     "NaryTreeLSTMCell",
+    "RMSNorm",
     "RNNCell",
     "SLSTMCell",
     "block_diagonal",
@@ -39,6 +48,7 @@ __all__ = [
     "leaky_relu",
     "silu",
     "softplus",
+    "zoneout",
 ]
 
 if not TYPE_CHECKING:  # type checkers know what there is

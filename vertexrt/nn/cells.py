@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, ClassVar
 
 from vertexrt.api import init
@@ -16,18 +17,25 @@ from vertexrt.api.functional import (
     block_diagonal,
     concat,
     embed,
+    emit,
     exp,
+    full,
     maximum,
     mean,
     relu,
+    repeat,
+    reshape,
     sigmoid,
+    softmax,
     softplus,
     split,
     sqrt,
     sum,
     tanh,
     value_of,
+    where,
 )
+from vertexrt.api.random import uniform
 from vertexrt.api.trace import Cell, Parameter, flag_of
 from vertexrt.api.vertex_function import State
 from vertexrt.checks import is_real, is_whole
@@ -114,11 +122,7 @@ class LayerNorm(Cell):
     def __init__(self, size: int, eps: float = 1e-5) -> None:
         (n,) = sizes_of("LayerNorm", size=size)
         self.weight, self.bias = Parameter((n,), init.constant(1.0)), Parameter((n,), init.zeros)
-        if not is_real(eps) or eps <= 0.0:
-            raise TraceError.at(
-                "LayerNorm", f"eps is {eps!r:.60}", "a number above 0", "write eps=1e-5"
-            )
-        self.eps = eps
+        self.eps = _eps_of("LayerNorm", eps)
 
     def __call__(self, x: Operand) -> Value:
         """Return [size] of x [size]."""
@@ -126,6 +130,128 @@ class LayerNorm(Cell):
         moved = value - mean(value, axis="elements")
         variance = mean(moved * moved, axis="elements")
         return moved / sqrt(variance + self.eps) * self.weight + self.bias
+
+
+class RMSNorm(Cell):
+    """`x / sqrt(mean of x squared + eps) * weight`, over the elements of a vector.
+
+    Args, Parameters: as those of `LayerNorm`, without the bias.
+    Source: Zhang and Sennrich 2019.
+    """
+
+    def __init__(self, size: int, eps: float = 1e-5) -> None:
+        (n,) = sizes_of("RMSNorm", size=size)
+        self.weight, self.eps = Parameter((n,), init.constant(1.0)), _eps_of("RMSNorm", eps)
+
+    def __call__(self, x: Operand) -> Value:
+        """Return [size] of x [size]."""
+        value = value_of(x)
+        return value / sqrt(mean(value * value, axis="elements") + self.eps) * self.weight
+
+
+class MLP(Cell):
+    """Linear layers with an activation between.
+
+    Args:
+        sizes: elements of x, of the layers between, and of the result.
+        activation: a function of a value.
+    Parameters: those of `layers.0`, `layers.1`, ...: weight, bias.
+    """
+
+    def __init__(self, *sizes: int, activation: Callable[[Any], Value] = relu) -> None:
+        if len(sizes) < 2 or not callable(activation):
+            raise TraceError.at(
+                "MLP",
+                f"sizes {sizes!r:.60} and activation {activation!r:.60}",
+                "two sizes or more, and a function of a value",
+                "write MLP(size, hidden, classes, activation=vrt.tanh)",
+            )
+        self.layers = [Linear(n, m) for n, m in pairwise(sizes)]
+        self.activation = activation
+
+    def __call__(self, x: Operand) -> Value:
+        """Return the last size of elements."""
+        found = self.layers[0](x)
+        for layer in self.layers[1:]:
+            found = layer(self.activation(found))
+        return found
+
+
+class MultiHeadAttention(Cell):
+    """Attention of a vertex to its children, by several heads.
+
+    Args:
+        embed_dim: elements of the query, of each child and of the result; num_heads: divides it.
+    Parameters: as those of PyTorch's `MultiheadAttention`: in_proj_weight, in_proj_bias of queries,
+        keys and values, out_proj.
+    Source: Vaswani et al. 2017.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int) -> None:
+        n, heads = sizes_of("MultiHeadAttention", embed_dim=embed_dim, num_heads=num_heads)
+        if n % heads:
+            got = f"{heads} heads of {n} elements"
+            raise TraceError.at("MultiHeadAttention", got, "a divisor", "change num_heads")
+        self.size, self.heads = n, heads
+        self.in_proj_weight, self.in_proj_bias = Parameter((3 * n, n)), Parameter((3 * n,))
+        self.out_proj = Linear(n, n)
+
+    def __call__(self, query: Operand, children: Operand) -> Value:
+        """Return [embed_dim] of a query of the vertex and a vector of each child."""
+        n, each = self.size, self.size // self.heads
+        q = self.in_proj_weight[:n] @ query + self.in_proj_bias[:n]
+        k = self.in_proj_weight[n : 2 * n] @ children + self.in_proj_bias[n : 2 * n]
+        v = self.in_proj_weight[2 * n :] @ children + self.in_proj_bias[2 * n :]
+        score = reshape(q * k, self.heads, each) @ full(each, each**-0.5)
+        share = repeat(softmax(score, axis="children"), each)
+        return self.out_proj(sum(share * v, axis="children"))
+
+
+class ChainConv(Cell):
+    """A convolution along a chain: of each vertex and those before it.
+
+    Args:
+        in_channels, out_channels: elements of x and of the result; kernel_size: vertices.
+    Parameters: weight [out, kernel * in], the earliest vertex first: PyTorch's [out, in, kernel]
+        turned by `transpose(1, 2)`; bias [out].
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, kernel_size: int) -> None:
+        sizes = {"in_channels": in_channels, "out_channels": out_channels}
+        n, m, kernel = sizes_of("ChainConv", **sizes, kernel_size=kernel_size)
+        self.size, self.window = n, (kernel - 1) * n
+        self.weight = Parameter((m, kernel * n), uniform_in(kernel * n))
+        self.bias = Parameter((m,), uniform_in(kernel * n))
+
+    def __call__(self, x: Operand, window: Operand) -> tuple[Value, Value]:
+        """Return [out], and the next window, of x and of the window that the child scattered.
+
+        Args:
+            window: [(kernel - 1) * in], a field of the state: its size is `window` of the cell.
+        """
+        every = concat(window, x)
+        return self.weight @ every + self.bias, every[self.size :]
+
+
+def zoneout(new: Operand, old: Operand, p: float) -> Value:
+    """Return the new state, of which each element stays the old one with probability p.
+
+    In inference it is the mean of both. Source: Krueger et al. 2017.
+
+    Raises: TraceError, when p is not in [0, 1).
+    """
+    if not is_real(p) or not 0.0 <= p < 1.0:
+        refuse("zoneout", f"p is {p!r}", "0 <= p < 1", "pass the share that stays")
+    fresh, before = value_of(new), value_of(old)
+    drawn = uniform(fresh.shape or (1,)) >= float(p)
+    take = where(emit("training", shape=()), drawn, full(drawn.shape, 1.0 - p))
+    return before + (take if fresh.shape else take[0]) * (fresh - before)
+
+
+def _eps_of(where_: str, eps: object) -> float:
+    if not is_real(eps) or eps <= 0.0:
+        raise TraceError.at(where_, f"eps is {eps!r:.60}", "a number above 0", "write eps=1e-5")
+    return float(eps)
 
 
 class _Gates(Cell):

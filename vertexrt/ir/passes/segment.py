@@ -35,6 +35,8 @@ READ_IN_FULL = {
     "reduce_sum": 0,
     "reduce_max": 0,
     "logsumexp": 0,
+    "repeat": 0,
+    "sum_repeated": 0,
     "nll": 0,
     "nll_grad": 0,
 }

@@ -20,6 +20,7 @@ ZERO_IF_ZERO = {
     "nll_grad": (3,),
     "mul": (0, 1),
     **dict.fromkeys(("div", "neg", "slice", "spread", "to_edges", "dropout", "dropout_by"), (0,)),
+    **dict.fromkeys(("repeat", "sum_repeated"), (0,)),
     **dict.fromkeys(("sum_rows", "reduce_sum", "reduce_max", "segment_sum", "segment_max"), (0,)),
 }
 
@@ -29,10 +30,15 @@ def simplify(program: Program) -> Program:
     return rewrite(program, simplified)
 
 
-def without_dropout(program: Program) -> Program:
-    """Return the program as inference runs it: dropout passes its operand on."""
-    dropouts = ("dropout", "dropout_by")
-    return rewrite(program, lambda out, node: node.inputs[0] if node.op in dropouts else None)
+def for_use(program: Program, drops: bool) -> Program:
+    """Return the program as training or inference runs it, where dropout passes its operand on."""
+
+    def rule(out: Rewriter, node: Node) -> int | None:
+        if node.op == "training":
+            return out.const(node, float(drops))
+        return node.inputs[0] if node.op in ("dropout", "dropout_by") and not drops else None
+
+    return rewrite(program, rule)
 
 
 def simplified(out: Rewriter, node: Node) -> int | None:
@@ -205,6 +211,7 @@ RULES: dict[str, tuple[Callable[[Rewriter, Node], int | None], ...]] = {
     "slice": (_slice,),
     "spread": (lambda out, node: _as(out, node, node.inputs[0]),),
     "to_edges": (_equal_constants,),
+    "repeat": (_equal_constants,),
     # nothing to add
     "param_grad": (lambda out, node: node.inputs[0] if out.is_zero(node.inputs[0]) else None,),
 }

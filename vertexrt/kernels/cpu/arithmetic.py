@@ -68,10 +68,12 @@ class Arithmetic:
         return self.code.select(test, self.as_real(yes), self.as_real(no))
 
     def call(self, name: str, arguments: Sequence[Register]) -> Register:
-        """Return exp, log, sqrt, tanh, floor or sigmoid of a value."""
+        """Return a function of the op table of a value."""
         (x,) = map(self.as_real, arguments)
-        if name in ("log", "sqrt", "floor"):
+        if name in ("log", "sqrt", "floor", "sin", "cos"):
             return self.code.call(self.real, f"llvm.{name}.{self.kind}", [x])
+        if name == "erf":
+            return self.code.call(self.real, "erff" if self.kind == "f32" else "erf", [x])
         found: Register = getattr(Arithmetic(self.code, FUSED), name)(x)
         return found
 

@@ -47,6 +47,7 @@ from vertexrt.lower.kernel import (
     SumEdges,
     SumRows,
     ValuePlace,
+    expressions_in,
 )
 from vertexrt.native.code import Code, Register, module_of, once
 
@@ -102,6 +103,7 @@ class _KernelCode(Code):
         edge: of the open loop over edges; every: the first edge of each row that has them.
         numbers: of the row, in registers; chosen: elements of the arena that `Choose` found.
         widest: elements of the zeros that stand for what is absent.
+        nested: the row and its element that are made, of what is repeated.
     """
 
     def __init__(self, kernel: KernelIR, real: str, name: str) -> None:
@@ -116,6 +118,7 @@ class _KernelCode(Code):
         self.chosen: dict[int, Register] = {}
         self.widest = 0
         self.over_edges = False
+        self.nested: tuple[Register, Register] | None = None
         self._writers: dict[type, Callable[..., None]] = {
             RowLoop: self._loop,
             Fill: self._fill,
@@ -281,9 +284,17 @@ class _KernelCode(Code):
                 return self.value(value)
             case Constant():
                 return self.const(expression.value)
-            case ReadElement():
-                at = self._index(expression.index, j)
-                return self.start(expression.place)[at]
+            case ReadElement(index=index):
+                at, start = self._index(index, j), self.start(expression.place)
+                if not index.terms:
+                    return start[at]
+                first, total = (
+                    start + (at * index.stride + index.start),
+                    self.variable(self.const(0.0)),
+                )
+                with self.loop(0, index.terms) as term:
+                    total[0] = self.math.add(total[0], first[term * index.step])
+                return total[0]
             case Picked():
                 at = self.most(self.given(Field.INTS, expression.pull), 0)
                 return self.start(expression.row)[at]
@@ -297,7 +308,15 @@ class _KernelCode(Code):
                 return translate(expression.expression, names, self.math)
 
     def _index(self, index: Index, j: Register) -> Register:
-        return j + index.shift if index.moves else self.value(index.shift)
+        if not index.repeats:
+            return j + index.shift if index.moves else self.value(index.shift)
+        if self.nested is not None:
+            outer, inner = self.nested
+            ((_, each, size),) = index.repeats
+            return (outer % size if each > 1 else inner) + index.shift
+        for first, each, size in index.repeats:
+            j = (j + first) // each % size
+        return j + index.shift
 
     def _drawn(self, wanted: RandomDraw, j: Register) -> Register:
         """Return the factor of dropout: 0, or what keeps the mean; or a number between 0 and 1."""
@@ -432,6 +451,18 @@ class _KernelCode(Code):
                 start[j] = value(j)
 
     def _fill(self, fill: Fill) -> None:
+        if isinstance(fill.value, ReadElement) and fill.value.index.step > 1 and fill.child < 0:
+            self._add_rows(fill, fill.value)
+            return
+        read = [e.index for e in expressions_in(fill.value) if isinstance(e, ReadElement | Leaf)]
+        maps = {x.repeats for x in read if x.repeats}
+        rows = {each if each > 1 else size for ((_, each, size), *_) in maps}
+        plain = all(len(x) == 1 and x[0][0] == 0 for x in maps) and fill.child < 0
+        whole = len(rows) == 1 and fill.to.size % min(rows) == 0
+        if whole and plain and fill.spans == ((0, fill.to.size),):
+            self._fill_rows(fill, *rows)
+            return
+
         def value(j: Register) -> Register:
             return self.math.as_real(self.element(fill.value, j))
 
@@ -440,6 +471,27 @@ class _KernelCode(Code):
             return
         with self.when(self.child(fill.child) >= 0):
             self._elements(fill.to, fill.spans, value)
+
+    def _add_rows(self, fill: Fill, read: ReadElement) -> None:
+        """Add up rows that lie one after the other, whole rows at a time."""
+        to, index, source = self.start(fill.to), read.index, self.start(read.place)
+        first = replace(index, terms=0)
+
+        def term(j: Register, row: Register | int) -> Register:
+            return source[self._index(first, j) + (row * index.step + index.start)]
+
+        self._elements(fill.to, fill.spans, lambda j: term(j, self.value(0)))
+        with self.loop(1, index.terms) as row:
+            self._elements(fill.to, fill.spans, lambda j: to[j] + term(j, row))
+
+    def _fill_rows(self, fill: Fill, size: int) -> None:
+        """Fill rows of what is repeated, without a division for each element."""
+        start = self.start(fill.to)
+        with self.loop(0, fill.to.size // size) as outer, self.loop(0, size, True) as inner:
+            j = outer * size + inner
+            self.nested = outer, inner
+            start[j] = self.math.as_real(self.element(fill.value, j))
+            self.nested = None
 
     def _compute(self, statement: Compute) -> None:
         found = self.element(statement.value, self.value(0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import ClassVar
 
 from vertexrt.ir.expressions import CUDA, translate
@@ -130,6 +131,11 @@ class ElementText:
         if place.memory == Memory.REGISTER:
             return f"{register_name(place.number)}.v[c]"
         base = self.t.base(place)
+        if j.terms:
+            lane = replace(j, terms=0)
+            at = f"({lane}{' + c' if j.moves else ''}) * {j.stride} + {j.start}"
+            loop = f"for (int n = 0; n < {j.terms}; ++n) s += ({base})[{at} + n * {j.step}];"
+            return f"[&] {{ real s = 0; {loop} return s; }}()"
         if _is_bare(j, place.size):
             return f"(*({base}))"
         return self._at(base, j)

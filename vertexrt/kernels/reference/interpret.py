@@ -420,8 +420,13 @@ class Interpreter:
                 return self.numbers[e.value][at.turn]
             case Constant():
                 return e.value
-            case ReadElement():
-                return self.read(e.place, at, _elements(e.index, j))
+            case ReadElement(index=index):
+                found = _elements(index, j)
+                if not index.terms:
+                    return self.read(e.place, at, found)
+                terms = np.arange(index.terms) * index.step + index.start
+                found = self.read(e.place, at, (found[:, None] * index.stride + terms).reshape(-1))
+                return found.reshape(-1, len(j), index.terms).sum(axis=2).astype(self.dtype)
             case Picked():
                 return self.read(e.row, at, np.maximum(self.integer(e.pull, at), 0))
             case Apply():
@@ -501,4 +506,8 @@ def _columns(each: int, width: int, first: int, end: int) -> Array:
 
 
 def _elements(index: Index, j: Array) -> Array:
-    return j + index.shift if index.moves else np.array([index.shift])
+    if not index.repeats:
+        return j + index.shift if index.moves else np.array([index.shift])
+    for first, each, size in index.repeats:
+        j = (j + first) // each % size
+    return j + index.shift
