@@ -15,7 +15,7 @@ from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.thread_groups import GroupContext, lower_group
-from vertexrt.kernels.cuda.thread_widths import width_of
+from vertexrt.kernels.cuda.thread_places import width_of
 from vertexrt.lower import kernel as kernel_ir
 from vertexrt.lower import threads
 from vertexrt.lower.kernel import Index, Memory, PlaceRows, ReadElement, ValuePlace

@@ -43,7 +43,7 @@ from vertexrt.kernels.cuda.path import (
 from vertexrt.kernels.cuda.script_rounds import Facts
 from vertexrt.kernels.cuda.step_end import structs, update_cases
 from vertexrt.kernels.cuda.structs import ORDERS
-from vertexrt.kernels.cuda.task_launches import lower_launches
+from vertexrt.kernels.cuda.task_launches import LaunchLowering
 from vertexrt.kernels.cuda.weights import (
     MOST_OF_A_CLUSTER,
     SHARED_STATE_BYTES,
@@ -465,7 +465,7 @@ class KernelWriter:
         in_clusters = 1 < self.processors <= MOST_OF_A_CLUSTER
         processors = LIMITS.in_clusters if in_clusters else LIMITS.blocks
         return write_launches(
-            lower_launches(after, binding, vector, THREADS, shared, processors=processors)
+            LaunchLowering(after, binding, vector, THREADS, shared, processors=processors).plan()
         )
 
     def _key(self, step: Kernel) -> str:

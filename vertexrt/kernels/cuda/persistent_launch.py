@@ -35,8 +35,7 @@ from vertexrt.kernels.cuda.instruction import (
     SQUARES,
     UPDATE,
 )
-from vertexrt.kernels.cuda.lookups import sort_lookups
-from vertexrt.kernels.cuda.pack import ARRIVED_AT, TEMPORARY, WEIGHT
+from vertexrt.kernels.cuda.pack import ARRIVED_AT, TEMPORARY, WEIGHT, sort_lookups
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.script_rounds import Drafts, Facts, Launched, add_rounds, draft_stage
 from vertexrt.kernels.cuda.session import Session

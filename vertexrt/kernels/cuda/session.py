@@ -37,8 +37,7 @@ from vertexrt.kernels.cuda.driver import (
 )
 from vertexrt.kernels.cuda.executable import Uploads
 from vertexrt.kernels.cuda.launch_limits import LIMITS
-from vertexrt.kernels.cuda.lookups import sort_lookups
-from vertexrt.kernels.cuda.pack import PackedUpload, aligned, pack
+from vertexrt.kernels.cuda.pack import PackedUpload, aligned, pack, sort_lookups
 from vertexrt.kernels.cuda.step_end import FOUND, StepEnd, update_source
 
 Int64 = npt.NDArray[np.int64]

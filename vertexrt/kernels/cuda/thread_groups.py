@@ -13,8 +13,7 @@ from vertexrt.config import config
 from vertexrt.ir.passes.fuse import Group
 from vertexrt.ir.program import Domain
 from vertexrt.kernels.cuda.row_text import WARP
-from vertexrt.kernels.cuda.thread_places import Placer
-from vertexrt.kernels.cuda.thread_widths import loads_of, width_of
+from vertexrt.kernels.cuda.thread_places import Placer, loads_of, width_of
 from vertexrt.kernels.layout import Binding
 from vertexrt.lower.kernel import Memory, PlaceRows, ValuePlace
 from vertexrt.lower.lowering import Memories, ValuePlaces
