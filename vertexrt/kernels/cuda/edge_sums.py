@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from vertexrt.ir.program import ABOVE
-from vertexrt.kernels.cuda.element_text import LANES, ElementText
-from vertexrt.kernels.cuda.row_text import above_word
+from vertexrt.kernels.cuda.row_text import LANES, ElementText, above_word
 from vertexrt.lower.kernel import Expression, FromParents
 from vertexrt.lower.threads import EdgeSum
 
