@@ -260,7 +260,7 @@ class LaunchLowering:
         self.memories.once += step.elements
 
     def _lookup_sum(self, k: int) -> None:
-        """Lower sums by what was looked up, which the host sorts (`lookups.sort_lookups`)."""
+        """Lower sums by what was looked up, which the host sorts (`pack.sort_lookups`)."""
         sums = [x for x in self._lowered(k) if isinstance(x, AddLookups)]
         place, params = sums[0].source, tuple(x.param for x in sums)
         aligned = all(n % self.vector == 0 for n in (place.size, place.step, place.start))

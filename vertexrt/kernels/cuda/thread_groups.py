@@ -2,7 +2,7 @@
 
 Loops come first (`lower.thread_loops`): they say which values must be in memory. These get rows of
 scratch in shared memory, or temporaries. Then stores and waits are added (`thread_places`), and
-loops take vectors where they can (`thread_widths`).
+loops take vectors where they can (`width_of`).
 """
 
 from __future__ import annotations
