@@ -93,9 +93,7 @@ class CudaBackend:
         compile_beside(np.dtype(self.dtype))
         wanted = processors if processors > 0 else None
         rules = () if rule is None else (rule,)
-        passes = self.passes
-        on_chip = passes.hold, passes.gradients
-        asked = KernelOptions(wanted, *on_chip, passes.cuts, self.any_function, rules)
+        asked = KernelOptions(wanted, self.passes, self.any_function, rules)
         return PersistentExecutable(tasks, binding, self.device, self.dtype, asked)
 
 

@@ -39,7 +39,6 @@ from vertexrt.kernels.cuda.device import (
     in_a_child,
     launch_error,
     no_memory,
-    none_ahead,
 )
 from vertexrt.kernels.cuda.driver import launch_configured, order_streams
 from vertexrt.kernels.cuda.nccl import FIRST, NcclLink, new_number, own_gpu
@@ -202,13 +201,13 @@ class CupyDevice:
         known = self._known.items()
         return {key.removeprefix(start): at for key, at in known if key.startswith(start)}
 
-    def spills(self, source: str, real: np.dtype[Any], ahead: Ahead = none_ahead) -> Spilled:
+    def spills(self, source: str, real: np.dtype[Any], ahead: Ahead = tuple) -> Spilled:
         """Compile the module of a persistent kernel, and others beside it."""
         (cubin,) = self._compiled([source], real, ahead)
         return spilled_of(cubin) if real == np.float32 else ALL_FIT
 
     def _compiled(
-        self, sources: Sequence[str], real: np.dtype[Any], ahead: Ahead = none_ahead
+        self, sources: Sequence[str], real: np.dtype[Any], ahead: Ahead = tuple
     ) -> list[Cubin]:
         """Compile modules side by side; see `spills`."""
         # Doubles are for checks: a GPU takes many times as long for them as it is, spilled or not.

@@ -13,7 +13,7 @@ import math
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -45,7 +45,7 @@ from vertexrt.kernels.cuda.device_group import DeviceGroup, DeviceGroups
 from vertexrt.kernels.cuda.device_memory import ReadyRun, UploadSlot
 from vertexrt.kernels.cuda.explain import DeviceExplanation
 from vertexrt.kernels.cuda.finish_step import update_apart
-from vertexrt.kernels.cuda.flights import Commit, Flight, Flights, Landing
+from vertexrt.kernels.cuda.flights import Commit, Flight, Flights
 from vertexrt.kernels.cuda.group_steps import GroupSteps
 from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch
 from vertexrt.kernels.cuda.ready_runs import (
@@ -57,7 +57,7 @@ from vertexrt.kernels.cuda.ready_runs import (
     ready_scripts,
     ready_table,
 )
-from vertexrt.kernels.cuda.session import Copies, DeviceArena, Session
+from vertexrt.kernels.cuda.session import DeviceArena, Session
 from vertexrt.kernels.cuda.step_end import NORM, REFUSED, StepEnd, ending_of
 from vertexrt.kernels.cuda.streams import Streams
 from vertexrt.locks import share
@@ -81,11 +81,10 @@ class CudaExecutor:
         self.streams = Streams(self.session, count) if count > 1 else None
         self.persistent_launch = PersistentLaunch(self.session)
         self._given = GivenResults(device)
-        self.copies = Copies(self.session, store)
         self._groups, self._group_steps = DeviceGroups(device), GroupSteps(self)
         self.flights = Flights(self)
         self.land_all = self.flights.land_all  # before anything else is asked for
-        store.on_refresh, store.on_write = self.to_host, self.copies.written
+        store.on_refresh, store.on_write = self.to_host, self.session.written
         self._gradients_left = False  # on the device, of a run without an update
         self._calls = 0  # evaluations that were launched
         self._launching = False  # a run; where an exception has ended that, it stays
@@ -105,12 +104,12 @@ class CudaExecutor:
     def to_host(self) -> None:
         """Bring parameters and moments to the host, where they may be changed."""
         self.land_all()
-        self.copies.to_host()
+        self.session.to_host()
 
     def share_values(self) -> Any:
         """Return the parameters on the device, [total], which others may write to from now on."""
         self.before_launch()
-        self.copies.shared = True
+        self.session.shared = True
         return self.session.device.array(self.session.values, self.session.dtype)
 
     def launch(self, runs: Sequence[Run], parts: Sequence[Part]) -> list[Array]:
@@ -122,7 +121,7 @@ class CudaExecutor:
             self.session.device.wait(slot.event)
             self.look()
         if self._own_update:
-            self.copies.host_newer = True  # from now on
+            self.session.host_newer = True  # from now on
         return [DeviceArena(self.session)]  # type: ignore[list-item]
 
     def arrays(self) -> Any:
@@ -252,8 +251,8 @@ class CudaExecutor:
         """
         self.session.device.use(stream)
         self.land_all()
-        if self.copies.host_newer:
-            self.copies.to_device()
+        if self.session.host_newer:
+            self.session.to_device()
 
     @property
     def arenas(self) -> Arenas:
@@ -278,7 +277,7 @@ class CudaExecutor:
         """Update parameters on the device, by the gradients of the store, and wait."""
         self.session.device.use()
         self.land_all()
-        if self.copies.shared:
+        if self.session.shared:
             self.session.device.follow_caller()
         self.prepare_update(update.moments)
         self._gradients_left = True
@@ -290,7 +289,7 @@ class CudaExecutor:
 
     def begin(self, update: Update, end: StepEnd) -> Commit:
         """Note an update that is launched next: it counts when the device has done it."""
-        self._own_update, self.copies.device_newer = False, True
+        self._own_update, self.session.device_newer = False, True
         self.flights.begun = commit = Commit(update.counts, end)
         return commit
 
@@ -308,7 +307,7 @@ class CudaExecutor:
             size: bytes of rows that the launch copies on their way to the host.
             given: memory that these are brought to; None for that of the slot.
         """
-        lent = run.inputs.lent or self.copies.shared or bool(part.to.places and not size)
+        lent = run.inputs.lent or self.session.shared or bool(part.to.places and not size)
         if lent:
             self.session.device.follow_caller()
         slot = self._launch_now(run, part, ending)
@@ -405,30 +404,34 @@ class CudaExecutor:
             wait = partial(self.session.device.wait, slot.event)
             self.model.time_runs(use, batch, runs, start, prepared, wait)
         flight = Flight(slot.event, slot.found, attempt, commit)
-        self._launched(flight, optimizer, bool(left.shapes))
-        return self._loss_of(flight.landing, left.read(slot.results, self.session.dtype))
+        read = partial(left.read, slot.results, self.session.dtype)
+        return self._begun(flight, optimizer, bool(left.shapes), read)
 
-    def _launched(self, flight: Flight, optimizer: Trainer, wait: bool) -> None:
-        """Note a step that was launched: it counts; what was found is looked at when it lands."""
+    def _begun(
+        self, flight: Flight, optimizer: Trainer, wait: bool, read: Callable[[], Pushed]
+    ) -> Loss:
+        """Note a step that was launched: it counts; what was found is looked at when it lands.
+
+        Args:
+            wait: for it to land; read: what was pushed, then.
+        Returns: its loss, which waits for it when it is read.
+        """
         optimizer._settle(DONE)
         self.flights.add(flight, wait)
+        landing, pushed = flight.landing, read()
 
-    def _loss_of(self, landing: Landing, pushed: Pushed) -> Loss:
-        """Return the loss of a step, which waits for it when it is read."""
-
-        def wait() -> float:
+        def wait_for_loss() -> float:
             with self.lock:
                 return self.flights.loss_of(landing)
 
-        return Loss(landing.loss, Outputs(pushed) if pushed else NOTHING, wait)
+        return Loss(landing.loss, Outputs(pushed) if pushed else NOTHING, wait_for_loss)
 
     def _step_in_devices(self, call: Request, devices: DeviceGroup) -> Loss:
         """Launch a step of a group whose devices are linked."""
         update = call.optimizer._next_update(self.model.store, call.draws)
         wait = bool(call.outputs) or not devices.group.warm  # which others have to know alike
         flight, pushes = self._group_steps.launch(call, update, devices)
-        self._launched(flight, call.optimizer, wait)
-        return self._loss_of(flight.landing, pushes.gathered(devices.group))
+        return self._begun(flight, call.optimizer, wait, partial(pushes.gathered, devices.group))
 
     def launch_share(self, run: Run, part: Part) -> UploadSlot:
         """Launch a share of a step of a group, whose gradients are alone in the session's."""
@@ -436,7 +439,7 @@ class CudaExecutor:
 
     def prepare_update(self, moments: Array) -> None:
         """Bring parameters and moments to the device, where an update reads them."""
-        self.copies.to_device(moments if len(moments) else None)
+        self.session.to_device(moments if len(moments) else None)
 
     def _step_by_host(self, call: Request) -> Loss:
         """Do a step whose update, or whose sum over processes, the host asks for."""
@@ -447,9 +450,9 @@ class CudaExecutor:
                 return step_in_group(self, call)
             return step_with_host_update(self, call)
         finally:
-            self.copies.host_newer |= self._own_update
+            self.session.host_newer |= self._own_update
             self._own_update = False
-            if self.copies.shared:
+            if self.session.shared:
                 self.to_host()
 
     def wait(self) -> None:

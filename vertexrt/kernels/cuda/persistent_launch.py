@@ -33,8 +33,7 @@ from vertexrt.kernels.cuda.instruction import (
     STEP,
     UPDATE,
 )
-from vertexrt.kernels.cuda.lookups import sort_lookups
-from vertexrt.kernels.cuda.pack import ARRIVED_AT, TEMPORARY, WEIGHT
+from vertexrt.kernels.cuda.pack import ARRIVED_AT, TEMPORARY, WEIGHT, sort_lookups
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.rounds import Facts, Launched, Rounds, write_rounds
 from vertexrt.kernels.cuda.session import Session
