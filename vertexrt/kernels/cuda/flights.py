@@ -13,11 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from vertexrt.engine.batched import Run
+from vertexrt.engine.batched import Part, Run
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
 from vertexrt.engine.model import CompiledModel
+from vertexrt.engine.update import Update
 from vertexrt.errors import DeviceError, NumericError, ParallelError, UsageError, VertexrtError
 from vertexrt.graph.batch import with_host_pulls
+from vertexrt.kernels.cuda.device_memory import UploadSlot
 from vertexrt.kernels.cuda.session import Session
 from vertexrt.kernels.cuda.step_end import LOSS, NORM, REFUSED, Found, StepEnd
 from vertexrt.kernels.store_update import Counts
@@ -86,10 +88,22 @@ class Flight:
 
 
 class LaunchingExecutor(Protocol):
-    """What a step that was refused asks of the executor that launched it."""
+    """What a step that was refused, or is of a group, asks of the executor that launches it."""
 
     model: CompiledModel
     session: Session
+
+    def launch_share(self, run: Run, part: Part) -> UploadSlot:
+        """Launch a share, whose gradients are alone in the session's; do not wait for it."""
+
+    def prepare_update(self, moments: Any) -> None:
+        """Bring to the device what an update needs."""
+
+    def land_all(self) -> None:
+        """Wait for all steps, and look at what they found."""
+
+    def begin(self, update: Update, end: StepEnd) -> Commit:
+        """Note an update that is launched next."""
 
     def look(self) -> None:
         """Raise DeviceError, if a processor gave up waiting."""

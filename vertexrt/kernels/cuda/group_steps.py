@@ -11,15 +11,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from vertexrt.engine.batched import Destination, Part, Run
+from vertexrt.engine.batched import Destination
 from vertexrt.engine.diagnose import Attempt
 from vertexrt.engine.executor import Request
-from vertexrt.engine.model import CompiledModel
 from vertexrt.engine.shared_step import (
     SharedPushes,
     SharedWork,
@@ -40,32 +39,13 @@ from vertexrt.kernels.cuda.device_group import (
 )
 from vertexrt.kernels.cuda.device_memory import SLOTS, UploadSlot
 from vertexrt.kernels.cuda.finish_step import finish_step, make_room
-from vertexrt.kernels.cuda.flights import Commit, Flight
-from vertexrt.kernels.cuda.session import DeviceArena, Session
+from vertexrt.kernels.cuda.flights import Flight, LaunchingExecutor
+from vertexrt.kernels.cuda.session import DeviceArena
 from vertexrt.kernels.cuda.step_end import StepEnd, end_of, starts_and_widths
 from vertexrt.parallel.group import ProcessGroup
 from vertexrt.parallel.sums import add_in_pairs, parts_over
 
 Array = npt.NDArray[Any]
-
-
-class ShareExecutor(Protocol):
-    """What a step of a group asks of the executor of its device."""
-
-    model: CompiledModel
-    session: Session
-
-    def launch_share(self, run: Run, part: Part) -> UploadSlot:
-        """Launch a share, whose gradients are alone in the session's; do not wait for it."""
-
-    def prepare_update(self, moments: Array) -> None:
-        """Bring to the device what an update needs."""
-
-    def land_all(self) -> None:
-        """Wait for all steps, and look at what they found."""
-
-    def begin(self, update: Update, end: StepEnd) -> Commit:
-        """Note an update that is launched next."""
 
 
 class SharedFlight(NamedTuple):
@@ -118,7 +98,7 @@ def _refuse_differences(group: ProcessGroup, same: tuple[float, ...]) -> None:
 class GroupSteps:
     """Launches steps of groups; see the module."""
 
-    def __init__(self, launches: ShareExecutor) -> None:
+    def __init__(self, launches: LaunchingExecutor) -> None:
         self._launches, self._room = launches, PackingRoom(launches.session)
 
     def launch(
