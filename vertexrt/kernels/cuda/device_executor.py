@@ -45,8 +45,7 @@ from vertexrt.kernels.cuda.device_group import DeviceGroup, DeviceGroups
 from vertexrt.kernels.cuda.device_memory import ReadyRun, UploadSlot
 from vertexrt.kernels.cuda.explain import DeviceExplanation
 from vertexrt.kernels.cuda.finish_step import update_apart
-from vertexrt.kernels.cuda.flights import Commit, Flight, Flights
-from vertexrt.kernels.cuda.group_steps import GroupSteps
+from vertexrt.kernels.cuda.flights import Commit, Flight, Flights, GroupSteps
 from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch
 from vertexrt.kernels.cuda.ready_runs import (
     PLANNED,
