@@ -166,7 +166,6 @@ class CudaExecutor:
         self.session.memory.synchronize()
         self.failures.append(self.persistent_launch.failure())
         self.session.forgive()
-        self.persistent_launch.clear_counters()
         self.session.memory.era += 1
         self._gradients_left = True
         raise self.failures[-1]
