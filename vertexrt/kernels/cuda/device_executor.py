@@ -13,7 +13,7 @@ import math
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -45,7 +45,7 @@ from vertexrt.kernels.cuda.device_group import DeviceGroup, DeviceGroups
 from vertexrt.kernels.cuda.device_memory import ReadyRun, UploadSlot
 from vertexrt.kernels.cuda.explain import DeviceExplanation
 from vertexrt.kernels.cuda.finish_step import update_apart
-from vertexrt.kernels.cuda.flights import Commit, Flight, Flights, GroupSteps
+from vertexrt.kernels.cuda.flights import Commit, Flight, Flights, GroupSteps, Landing
 from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch
 from vertexrt.kernels.cuda.ready_runs import (
     PLANNED,
@@ -165,7 +165,6 @@ class CudaExecutor:
         self.session.memory.synchronize()
         self.failures.append(self.persistent_launch.failure())
         self.session.forgive()
-        self.persistent_launch.clear_counters()
         self.session.memory.era += 1
         self._gradients_left = True
         raise self.failures[-1]
@@ -403,34 +402,30 @@ class CudaExecutor:
             wait = partial(self.session.device.wait, slot.event)
             self.model.time_runs(use, batch, runs, start, prepared, wait)
         flight = Flight(slot.event, slot.found, attempt, commit)
-        read = partial(left.read, slot.results, self.session.dtype)
-        return self._begun(flight, optimizer, bool(left.shapes), read)
+        self._launched(flight, optimizer, bool(left.shapes))
+        return self._loss_of(flight.landing, left.read(slot.results, self.session.dtype))
 
-    def _begun(
-        self, flight: Flight, optimizer: Trainer, wait: bool, read: Callable[[], Pushed]
-    ) -> Loss:
-        """Note a step that was launched: it counts; what was found is looked at when it lands.
-
-        Args:
-            wait: for it to land; read: what was pushed, then.
-        Returns: its loss, which waits for it when it is read.
-        """
+    def _launched(self, flight: Flight, optimizer: Trainer, wait: bool) -> None:
+        """Note a step that was launched: it counts; what was found is looked at when it lands."""
         optimizer._settle(DONE)
         self.flights.add(flight, wait)
-        landing, pushed = flight.landing, read()
 
-        def wait_for_loss() -> float:
+    def _loss_of(self, landing: Landing, pushed: Pushed) -> Loss:
+        """Return the loss of a step, which waits for it when it is read."""
+
+        def wait() -> float:
             with self.lock:
                 return self.flights.loss_of(landing)
 
-        return Loss(landing.loss, Outputs(pushed) if pushed else NOTHING, wait_for_loss)
+        return Loss(landing.loss, Outputs(pushed) if pushed else NOTHING, wait)
 
     def _step_in_devices(self, call: Request, devices: DeviceGroup) -> Loss:
         """Launch a step of a group whose devices are linked."""
         update = call.optimizer._next_update(self.model.store, call.draws)
         wait = bool(call.outputs) or not devices.group.warm  # which others have to know alike
         flight, pushes = self._group_steps.launch(call, update, devices)
-        return self._begun(flight, call.optimizer, wait, partial(pushes.gathered, devices.group))
+        self._launched(flight, call.optimizer, wait)
+        return self._loss_of(flight.landing, pushes.gathered(devices.group))
 
     def launch_share(self, run: Run, part: Part) -> UploadSlot:
         """Launch a share of a step of a group, whose gradients are alone in the session's."""

@@ -131,13 +131,14 @@ class CudaExecutable(Uploads):
 
     def table_of(self, run: Run) -> Int64:
         """Return the launches of a run: where its layout allows it, without copies."""
-        layout, table, numbers = run.layout, run.layout.table, self._alternatives
+        layout = run.layout
         if layout.launched is None:
-            layout.launched = table
-            child_row = part_of(layout.indices, layout.extents, CHILD_ROW)
-            slots = self._slots if run.variant.passes.in_place else ()
-            if slots and may_be_in_place(table, numbers, slots, child_row):
-                layout.launched = table.copy()
-                other = numbers[table[:, 0]]
-                layout.launched[:, 0] = np.where(other >= 0, other, table[:, 0])
+            layout.launched = table = layout.table
+            if self._slots and run.variant.passes.in_place:
+                child_row = part_of(layout.indices, layout.extents, CHILD_ROW)
+                other = self._alternatives
+                if may_be_in_place(table, other, self._slots, child_row):
+                    layout.launched = table.copy()
+                    other = other[table[:, 0]]
+                    layout.launched[:, 0] = np.where(other >= 0, other, table[:, 0])
         return layout.launched

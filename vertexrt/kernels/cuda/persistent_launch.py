@@ -225,9 +225,13 @@ class PersistentLaunch:
         return stamps.reshape(self.session.device.processors, -1, STAMP)
 
     def failure(self) -> DeviceError:
-        """Say which processor of a launch that is over gave up waiting."""
+        """Say which processor of a launch that is over gave up waiting.
+
+        Counters of shared tiles are zero again then, as each launch that ends leaves them.
+        """
         found = np.empty(FOUND)
         self.session.memory.download(found, self.session.found.address)
+        self.session.memory.clear(self._counters)
         return DeviceError.at(
             "cuda",
             f"processor {int(found[GAVE_UP_AT])} waited at instruction "
@@ -237,10 +241,6 @@ class PersistentLaunch:
             f"all to come within {self.patience / 1e9:g} s",
             "report this as a bug; engine='batched' goes on",
         )
-
-    def clear_counters(self) -> None:
-        """Set the counters of shared tiles to zero, as each launch that ends leaves them."""
-        self.session.memory.clear(self._counters)
 
     def ready(
         self,
