@@ -72,8 +72,7 @@ COUNTERS_AT, FLAGGED_AT, BEGIN_AT, END_AT = map(
 STAMP = 4  # words of one, see `Timestamps` of barrier.cuh
 BOTH_CLOCKS = -1  # in place of an instruction: cycles, and nanoseconds
 PATIENCE = 2_000_000_000  # nanoseconds until a processor gives up waiting
-
-
+NANOSECONDS = 1e9  # in a second
 PATH, LAZY, PATH_BACKWARD = (int(s) for s in (Stage.PATH, Stage.LAZY, Stage.PATH_BACKWARD))
 
 
@@ -401,7 +400,8 @@ class PersistentLaunch:
         return ReadyRun(slot, own, launch, job, addresses, held)
 
 
-NANOSECONDS = 1e9  # in a second
+# A processor stamps its clock, which is its own, and at the start and the end of the kernel also the
+# time in nanoseconds, which is the same for all: between the two its clock is taken to be even.
 SPECIAL = {
     FORWARD: Special("weights", waits_last=True, then=Stage.PATH.word),
     BACKWARD: Special("weights'", waits_last=True, then=Stage.PATH_BACKWARD.word),
