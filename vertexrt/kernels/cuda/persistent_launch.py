@@ -400,8 +400,8 @@ class PersistentLaunch:
         return ReadyRun(slot, own, launch, job, addresses, held)
 
 
-# A processor stamps its clock, which is its own, and at the start and the end of the kernel also the
-# time in nanoseconds, which is the same for all: between the two its clock is taken to be even.
+# A processor stamps its clock, which is its own, and at the start and the end of the kernel also
+# the time in nanoseconds, which is the same for all: between the two its clock is taken to be even.
 SPECIAL = {
     FORWARD: Special("weights", waits_last=True, then=Stage.PATH.word),
     BACKWARD: Special("weights'", waits_last=True, then=Stage.PATH_BACKWARD.word),
