@@ -111,7 +111,10 @@ PROGRAMS = (
 
 
 def compile_loops(dtype: npt.DTypeLike) -> None:
-    """Compile them, or load them from the cache.
+    """Compile the host's loops of the persistent engine, or load them from the cache.
+
+    That takes some ten seconds with empty caches, as the kernel does, whose compiler runs without
+    the interpreter's lock: a thread next to it is done about when it is.
 
     Args:
         dtype: of the network.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import importlib.util
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -46,6 +45,13 @@ from vertexrt.kernels.cuda.nccl import FIRST, NcclLink, new_number, own_gpu
 CUBLAS_HOST_POINTERS = 0
 WORKSPACES = {9: 32 << 20, 8: 4 << 20}  # bytes that cuBLAS takes, from a compute capability on
 FAST_TF32 = 77  # CUBLAS_COMPUTE_32F_FAST_TF32
+IN_CACHE = 0.5  # seconds in which kernels that were compiled before are there
+# Bytes of a kernel's arguments: before and from CUDA 12.1 on, of the compiler and of the driver.
+FEW_ARGUMENTS, MANY_ARGUMENTS, MANY_FROM = 4096, 32764, 12010
+# CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, ..._NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+MOST_SHARED, LARGE_CLUSTERS = 8, 14
+LARGEST_CLUSTER = 16  # blocks of a cluster
+COOPERATIVE, CLUSTER = 2, 4  # CUlaunchAttributeID
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -505,11 +511,6 @@ def _loaded_library(name: str) -> str:
     )
 
 
-IN_CACHE = 0.5  # seconds in which kernels that were compiled before are there
-# Bytes of a kernel's arguments: before and from CUDA 12.1 on, of the compiler and of the driver.
-FEW_ARGUMENTS, MANY_ARGUMENTS, MANY_FROM = 4096, 32764, 12010
-
-
 def import_cupy() -> Any:
     """Import CuPy and look for a device.
 
@@ -544,12 +545,6 @@ def first_line(error: Exception) -> str:
     """Return the first line of an error's text that says something."""
     lines = [line.strip() for line in str(error).splitlines()]
     return next((line for line in lines if line.strip("=")), type(error).__name__)
-
-
-# CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, ..._NON_PORTABLE_CLUSTER_SIZE_ALLOWED
-MOST_SHARED, LARGE_CLUSTERS = 8, 14
-LARGEST_CLUSTER = 16  # blocks of a cluster
-COOPERATIVE, CLUSTER = 2, 4  # CUlaunchAttributeID
 
 
 @cache

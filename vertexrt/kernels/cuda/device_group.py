@@ -1,4 +1,6 @@
-"""The devices of a group of processes: how they are linked, and waits that have a limit."""
+"""The devices of a group of processes: how they are linked, waits that have a limit, and the packed
+gradients that they exchange.
+"""
 
 from __future__ import annotations
 
@@ -165,6 +167,8 @@ def _lost(
     )
 
 
+# Packed gradients in the memory of a device. All is in the order of the main stream, so that a
+# buffer is used again as soon as what reads it was asked for, and nothing is waited for.
 NUMBERS = 2 + len(COMPARED)  # that a process tells the others before its losses
 
 

@@ -71,6 +71,7 @@ STAMP = 4  # words of one, see `Timestamps` of barrier.cuh
 ONE_STREAM = np.zeros(1, np.int64)  # the events of `launch_rounds`, where there are none
 BOTH_CLOCKS = -1  # in place of an instruction: cycles, and nanoseconds
 PATIENCE = 2_000_000_000  # nanoseconds until a processor gives up waiting
+NANOSECONDS = 1e9  # in a second
 
 new_room = partial(np.empty, dtype=np.uint8)
 
@@ -330,7 +331,8 @@ class PersistentLaunch:
         return ReadyRun(slot, own, launch, job, addresses, held)
 
 
-NANOSECONDS = 1e9  # in a second
+# A processor stamps its clock, which is its own, and at the start and the end of the kernel also
+# the time in nanoseconds, which is the same for all: between the two its clock is taken to be even.
 SPECIAL = {
     FORWARD: Special("weights", waits_last=True, then=Stage.PATH.word),
     BACKWARD: Special("weights'", waits_last=True, then=Stage.PATH_BACKWARD.word),
