@@ -15,7 +15,7 @@ from vertexrt.api.network import Network
 from vertexrt.engine.variant import CompileOptions, Passes
 from vertexrt.kernels.cuda.compile import ALL_FIT, Spilled
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
-from vertexrt.kernels.cuda.device import Ahead, Calls, LaunchStruct, none_ahead
+from vertexrt.kernels.cuda.device import Ahead, Calls, LaunchStruct
 
 SOME_ADDRESS = 64
 DO_NOTHING = [kind(lambda *_: 0) for kind in (LAUNCH, GEMM, GEMM, RECORD, WAIT)]
@@ -53,7 +53,7 @@ class PaperDevice(ShimDevice):
         """Give every function some address."""
         return defaultdict(lambda: SOME_ADDRESS)
 
-    def spills(self, source: str, real: np.dtype[Any], ahead: Ahead = none_ahead) -> Spilled:
+    def spills(self, source: str, real: np.dtype[Any], ahead: Ahead = tuple) -> Spilled:
         """Have registers for all values."""
         return ALL_FIT
 

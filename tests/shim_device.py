@@ -29,7 +29,6 @@ from vertexrt.kernels.cuda.device import (
     Calls,
     Device,
     LaunchStruct,
-    none_ahead,
 )
 from vertexrt.memory.aligned import aligned_zeros
 
@@ -138,7 +137,7 @@ class ShimDevice:
         """Let as many clusters run as there are processors for."""
         return self.processors // size if size > 1 else 0
 
-    def spills(self, source: str, real: np.dtype[Any], ahead: Ahead = none_ahead) -> Spilled:
+    def spills(self, source: str, real: np.dtype[Any], ahead: Ahead = tuple) -> Spilled:
         """Leave registers to the C++ compiler."""
         return ALL_FIT
 

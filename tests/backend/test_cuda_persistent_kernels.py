@@ -26,7 +26,7 @@ from vertexrt.kernels.cuda.compile import (
     load_nvrtc,
     spilled_of,
 )
-from vertexrt.kernels.cuda.device import Ahead, none_ahead
+from vertexrt.kernels.cuda.device import Ahead
 from vertexrt.kernels.cuda.persistent import LITTLE_SPILLED
 from vertexrt.models import TreeFC, TreeLSTM
 
@@ -42,7 +42,7 @@ class Compiler:
         self.shared_bytes = (227 if self.has_clusters else 163) << 10
         self.usage: dict[str, Usage] = {}
 
-    def spills(self, source: str, real: np.dtype[Any], ahead: Ahead = none_ahead) -> Spilled:
+    def spills(self, source: str, real: np.dtype[Any], ahead: Ahead = tuple) -> Spilled:
         """Compile, as a GPU's device does."""
         cubin = compile_in_registers(source, self.arch, may_spill=True)
         spilled = spilled_of(cubin)

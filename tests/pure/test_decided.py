@@ -25,7 +25,7 @@ from vertexrt.ir.pretty import format_program
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.compile_for_gpu import compile_on
 from vertexrt.kernels.cuda.launch_limits import LIMITS
-from vertexrt.kernels.cuda.task_launches import few_rows_products, lower_launches, tiled_product
+from vertexrt.kernels.cuda.task_launches import LaunchLowering, few_rows_products, tiled_product
 from vertexrt.lower.kernel import Temporary
 from vertexrt.scheduler.batch_shape import shape_of
 from vertexrt.script.isa import disassemble
@@ -85,7 +85,7 @@ def inputs_of_a_layer(hidden: int, layers: int) -> str:
     batch = stack_batch(form, np.zeros((1, 3, hidden), np.float32))
     (run,) = model.prepare(use_of("inference", model.function), batch)
     *_, eager = (task for task in run.variant.tasks if task.stage == Stage.EAGER)
-    return str(lower_launches(eager, run.variant.binding, FLOATS, BLOCK))
+    return str(LaunchLowering(eager, run.variant.binding, FLOATS, BLOCK).plan())
 
 
 def of_products() -> str:

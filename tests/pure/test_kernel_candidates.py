@@ -17,7 +17,7 @@ from tests.shim_device import ARGUMENT_BYTES
 from vertexrt.errors import NoKernelError
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cuda.compile import ALL_FIT, Spilled
-from vertexrt.kernels.cuda.device import Ahead, none_ahead
+from vertexrt.kernels.cuda.device import Ahead
 from vertexrt.kernels.cuda.persistent import (
     LITTLE_SPILLED,
     MOST_BEFORE_TURNS,
@@ -39,7 +39,7 @@ class Spilling(PaperDevice):
         self.tried: list[tuple[str, Sequence[str]]] = []
         self.loaded: list[str] = []
 
-    def spills(self, source: str, real: np.dtype[Any], ahead: Ahead = none_ahead) -> Spilled:
+    def spills(self, source: str, real: np.dtype[Any], ahead: Ahead = tuple) -> Spilled:
         """Take note of what was asked."""
         number = len(self.tried)
         self.tried.append((source, ahead()))

@@ -19,7 +19,7 @@ from vertexrt.kernels.cuda.compile_for_gpu import compile_on
 from vertexrt.kernels.cuda.instruction import FIRST_OP
 from vertexrt.kernels.cuda.launch_limits import LIMITS
 from vertexrt.kernels.cuda.persistent import outside_path
-from vertexrt.kernels.cuda.task_launches import few_rows_products, lower_launches, tiled_product
+from vertexrt.kernels.cuda.task_launches import LaunchLowering, few_rows_products, tiled_product
 from vertexrt.lower import launches
 from vertexrt.lower.kernel import (
     MatrixProduct,
@@ -55,7 +55,7 @@ def plans(hidden: int, block: int = 0, vector: int = FLOATS) -> dict[Stage, list
     (run,) = model.prepare(use_of("training", model.function), batch)
     found: dict[Stage, list[LaunchPlan]] = {}
     for task in run.variant.tasks:
-        plan = lower_launches(task, run.variant.binding, vector, block)
+        plan = LaunchLowering(task, run.variant.binding, vector, block).plan()
         found.setdefault(task.stage, []).append(plan)
     return found
 

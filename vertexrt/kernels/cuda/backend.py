@@ -93,9 +93,7 @@ class CudaBackend:
         compile_beside(np.dtype(self.dtype))
         wanted = processors if processors > 0 else None
         rules = () if rule is None else (rule,)
-        passes = self.passes
-        on_chip = passes.hold, passes.gradients
-        asked = KernelOptions(wanted, *on_chip, passes.cuts, self.any_function, rules)
+        asked = KernelOptions(wanted, self.passes, self.any_function, rules)
         return PersistentExecutable(tasks, binding, self.device, self.dtype, asked)
 
 
@@ -113,7 +111,10 @@ PROGRAMS = (
 
 
 def compile_loops(dtype: npt.DTypeLike) -> None:
-    """Compile them, or load them from the cache.
+    """Compile the host's loops of the persistent engine, or load them from the cache.
+
+    That takes some ten seconds with empty caches, as the kernel does, whose compiler runs without
+    the interpreter's lock: a thread next to it is done about when it is.
 
     Args:
         dtype: of the network.

@@ -82,7 +82,8 @@ def seconds_of(
         step, launch, finish = STEP_REPLAYED, REPLAYED, FINISH_REPLAYED
     else:
         step, launch, finish = STEP, LAUNCH, FINISH_APART
-    level = launch * (LAUNCHES + work.products) + _batched_products(work, batch)
+    products = (work.row + work.edge) * max(_rows(work, batch) * WIDE, READ)
+    level = launch * (LAUNCHES + work.products) + products
     return step + levels * level + finish * work.trains + wide * WIDE
 
 
@@ -105,13 +106,8 @@ def _rows(work: Work, batch: BatchShape) -> float:
     return batch.inner * work.share / batch.levels / work.types
 
 
-def _batched_products(work: Work, batch: BatchShape) -> float:
-    """Predict the seconds of the products of vertices of a type in a level, forward."""
-    return (work.row + work.edge) * max(_rows(work, batch) * WIDE, READ)
-
-
 def _persistent_level(size: int, work: Work, batch: BatchShape, processors: int) -> float:
-    """Predict the same of groups of processors.
+    """Predict the seconds of a level of vertices of a type in groups of processors, forward.
 
     Args:
         size: of a group; processors: of the device.

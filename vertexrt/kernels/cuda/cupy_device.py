@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-import importlib.util
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -39,7 +38,6 @@ from vertexrt.kernels.cuda.device import (
     in_a_child,
     launch_error,
     no_memory,
-    none_ahead,
 )
 from vertexrt.kernels.cuda.driver import launch_configured, order_streams
 from vertexrt.kernels.cuda.nccl import FIRST, NcclLink, new_number, own_gpu
@@ -47,6 +45,13 @@ from vertexrt.kernels.cuda.nccl import FIRST, NcclLink, new_number, own_gpu
 CUBLAS_HOST_POINTERS = 0
 WORKSPACES = {9: 32 << 20, 8: 4 << 20}  # bytes that cuBLAS takes, from a compute capability on
 FAST_TF32 = 77  # CUBLAS_COMPUTE_32F_FAST_TF32
+IN_CACHE = 0.5  # seconds in which kernels that were compiled before are there
+# Bytes of a kernel's arguments: before and from CUDA 12.1 on, of the compiler and of the driver.
+FEW_ARGUMENTS, MANY_ARGUMENTS, MANY_FROM = 4096, 32764, 12010
+# CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, ..._NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+MOST_SHARED, LARGE_CLUSTERS = 8, 14
+LARGEST_CLUSTER = 16  # blocks of a cluster
+COOPERATIVE, CLUSTER = 2, 4  # CUlaunchAttributeID
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -202,13 +207,13 @@ class CupyDevice:
         known = self._known.items()
         return {key.removeprefix(start): at for key, at in known if key.startswith(start)}
 
-    def spills(self, source: str, real: np.dtype[Any], ahead: Ahead = none_ahead) -> Spilled:
+    def spills(self, source: str, real: np.dtype[Any], ahead: Ahead = tuple) -> Spilled:
         """Compile the module of a persistent kernel, and others beside it."""
         (cubin,) = self._compiled([source], real, ahead)
         return spilled_of(cubin) if real == np.float32 else ALL_FIT
 
     def _compiled(
-        self, sources: Sequence[str], real: np.dtype[Any], ahead: Ahead = none_ahead
+        self, sources: Sequence[str], real: np.dtype[Any], ahead: Ahead = tuple
     ) -> list[Cubin]:
         """Compile modules side by side; see `spills`."""
         # Doubles are for checks: a GPU takes many times as long for them as it is, spilled or not.
@@ -506,11 +511,6 @@ def _loaded_library(name: str) -> str:
     )
 
 
-IN_CACHE = 0.5  # seconds in which kernels that were compiled before are there
-# Bytes of a kernel's arguments: before and from CUDA 12.1 on, of the compiler and of the driver.
-FEW_ARGUMENTS, MANY_ARGUMENTS, MANY_FROM = 4096, 32764, 12010
-
-
 def import_cupy() -> Any:
     """Import CuPy and look for a device.
 
@@ -545,12 +545,6 @@ def first_line(error: Exception) -> str:
     """Return the first line of an error's text that says something."""
     lines = [line.strip() for line in str(error).splitlines()]
     return next((line for line in lines if line.strip("=")), type(error).__name__)
-
-
-# CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, ..._NON_PORTABLE_CLUSTER_SIZE_ALLOWED
-MOST_SHARED, LARGE_CLUSTERS = 8, 14
-LARGEST_CLUSTER = 16  # blocks of a cluster
-COOPERATIVE, CLUSTER = 2, 4  # CUlaunchAttributeID
 
 
 @cache

@@ -37,11 +37,6 @@ CUDA_ERRORS = {
 }
 
 
-def none_ahead() -> Sequence[str]:
-    """Return no source."""
-    return ()
-
-
 @dataclass(frozen=True, slots=True)
 class Allocation:
     """Memory of a device, by default none; freed with its `owner`."""
@@ -161,7 +156,7 @@ class Device(Protocol):
             kernel may, see `spills`.
         """
 
-    def spills(self, source: str, real: np.dtype[Any], ahead: Ahead = none_ahead) -> Spilled:
+    def spills(self, source: str, real: np.dtype[Any], ahead: Ahead = tuple) -> Spilled:
         """Compile the module of a persistent kernel, and say which values do not fit in registers.
 
         Args:

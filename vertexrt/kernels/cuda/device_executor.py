@@ -45,8 +45,7 @@ from vertexrt.kernels.cuda.device_group import DeviceGroup, DeviceGroups
 from vertexrt.kernels.cuda.device_memory import ReadyRun, UploadSlot
 from vertexrt.kernels.cuda.explain import DeviceExplanation
 from vertexrt.kernels.cuda.finish_step import update_apart
-from vertexrt.kernels.cuda.flights import Commit, Flight, Flights, Landing
-from vertexrt.kernels.cuda.group_steps import GroupSteps
+from vertexrt.kernels.cuda.flights import Commit, Flight, Flights, GroupSteps, Landing
 from vertexrt.kernels.cuda.persistent_launch import PersistentLaunch
 from vertexrt.kernels.cuda.ready_runs import (
     PLANNED,
@@ -57,7 +56,7 @@ from vertexrt.kernels.cuda.ready_runs import (
     ready_scripts,
     ready_table,
 )
-from vertexrt.kernels.cuda.session import Copies, DeviceArena, Session
+from vertexrt.kernels.cuda.session import DeviceArena, Session
 from vertexrt.kernels.cuda.step_end import NORM, REFUSED, StepEnd, ending_of
 from vertexrt.kernels.cuda.streams import Streams
 from vertexrt.locks import share
@@ -81,11 +80,10 @@ class CudaExecutor:
         self.streams = Streams(self.session, count) if count > 1 else None
         self.persistent_launch = PersistentLaunch(self.session)
         self._given = GivenResults(device)
-        self.copies = Copies(self.session, store)
         self._groups, self._group_steps = DeviceGroups(device), GroupSteps(self)
         self.flights = Flights(self)
         self.land_all = self.flights.land_all  # before anything else is asked for
-        store.on_refresh, store.on_write = self.to_host, self.copies.written
+        store.on_refresh, store.on_write = self.to_host, self.session.written
         self._gradients_left = False  # on the device, of a run without an update
         self._calls = 0  # evaluations that were launched
         self._launching = False  # a run; where an exception has ended that, it stays
@@ -105,12 +103,12 @@ class CudaExecutor:
     def to_host(self) -> None:
         """Bring parameters and moments to the host, where they may be changed."""
         self.land_all()
-        self.copies.to_host()
+        self.session.to_host()
 
     def share_values(self) -> Any:
         """Return the parameters on the device, [total], which others may write to from now on."""
         self.before_launch()
-        self.copies.shared = True
+        self.session.shared = True
         return self.session.device.array(self.session.values, self.session.dtype)
 
     def launch(self, runs: Sequence[Run], parts: Sequence[Part]) -> list[Array]:
@@ -122,7 +120,7 @@ class CudaExecutor:
             self.session.device.wait(slot.event)
             self.look()
         if self._own_update:
-            self.copies.host_newer = True  # from now on
+            self.session.host_newer = True  # from now on
         return [DeviceArena(self.session)]  # type: ignore[list-item]
 
     def arrays(self) -> Any:
@@ -167,7 +165,6 @@ class CudaExecutor:
         self.session.memory.synchronize()
         self.failures.append(self.persistent_launch.failure())
         self.session.forgive()
-        self.persistent_launch.clear_counters()
         self.session.memory.era += 1
         self._gradients_left = True
         raise self.failures[-1]
@@ -252,8 +249,8 @@ class CudaExecutor:
         """
         self.session.device.use(stream)
         self.land_all()
-        if self.copies.host_newer:
-            self.copies.to_device()
+        if self.session.host_newer:
+            self.session.to_device()
 
     @property
     def arenas(self) -> Arenas:
@@ -278,7 +275,7 @@ class CudaExecutor:
         """Update parameters on the device, by the gradients of the store, and wait."""
         self.session.device.use()
         self.land_all()
-        if self.copies.shared:
+        if self.session.shared:
             self.session.device.follow_caller()
         self.prepare_update(update.moments)
         self._gradients_left = True
@@ -290,7 +287,7 @@ class CudaExecutor:
 
     def begin(self, update: Update, end: StepEnd) -> Commit:
         """Note an update that is launched next: it counts when the device has done it."""
-        self._own_update, self.copies.device_newer = False, True
+        self._own_update, self.session.device_newer = False, True
         self.flights.begun = commit = Commit(update.counts, end)
         return commit
 
@@ -308,7 +305,7 @@ class CudaExecutor:
             size: bytes of rows that the launch copies on their way to the host.
             given: memory that these are brought to; None for that of the slot.
         """
-        lent = run.inputs.lent or self.copies.shared or bool(part.to.places and not size)
+        lent = run.inputs.lent or self.session.shared or bool(part.to.places and not size)
         if lent:
             self.session.device.follow_caller()
         slot = self._launch_now(run, part, ending)
@@ -436,7 +433,7 @@ class CudaExecutor:
 
     def prepare_update(self, moments: Array) -> None:
         """Bring parameters and moments to the device, where an update reads them."""
-        self.copies.to_device(moments if len(moments) else None)
+        self.session.to_device(moments if len(moments) else None)
 
     def _step_by_host(self, call: Request) -> Loss:
         """Do a step whose update, or whose sum over processes, the host asks for."""
@@ -447,9 +444,9 @@ class CudaExecutor:
                 return step_in_group(self, call)
             return step_with_host_update(self, call)
         finally:
-            self.copies.host_newer |= self._own_update
+            self.session.host_newer |= self._own_update
             self._own_update = False
-            if self.copies.shared:
+            if self.session.shared:
                 self.to_host()
 
     def wait(self) -> None:

@@ -1,4 +1,6 @@
-"""The devices of a group of processes: how they are linked, and waits that have a limit."""
+"""The devices of a group of processes: how they are linked, waits that have a limit, and the packed
+gradients that they exchange.
+"""
 
 from __future__ import annotations
 
@@ -64,24 +66,20 @@ class DeviceGroup:
         self._device.wait(ready)
         if self.link is None:
             return self._device.wait(event)
-        why = self._look(self.link, event, self.group.limit)
+        limit, looks, why = self.group.limit, 0, ""
+        deadline = Deadline(limit)
+        while not why and not self._device.has_come(event):
+            looks += 1
+            if deadline.left() < 0:
+                why = self.link.failure() or f"not for {limit:g} s"
+            elif looks > SPINS:
+                why = self.link.failure()
+                time.sleep(PAUSE)
+        why = why or self.link.failure()
         if why:
             self.link.abort()
-            raise _lost(self.group, self.group.limit, why, why_not)
+            raise _lost(self.group, limit, why, why_not)
         return None
-
-    def _look(self, link: Link, event: Any, limit: float) -> str:
-        """Look at an event until it has come; return why it will not, else nothing."""
-        deadline, looks = Deadline(limit), 0
-        while not self._device.has_come(event):
-            if deadline.left() < 0:
-                return link.failure() or f"not for {limit:g} s"
-            looks += 1
-            if looks > SPINS:
-                if link.failure():
-                    break
-                time.sleep(PAUSE)
-        return link.failure()
 
 
 class DeviceGroups:
@@ -169,6 +167,8 @@ def _lost(
     )
 
 
+# Packed gradients in the memory of a device. All is in the order of the main stream, so that a
+# buffer is used again as soon as what reads it was asked for, and nothing is waited for.
 NUMBERS = 2 + len(COMPARED)  # that a process tells the others before its losses
 
 

@@ -1,4 +1,6 @@
-"""Memory of a device that grows as it is needed, and copies between it and the host."""
+"""Memory of a device that grows as it is needed, copies between it and the host, and the pinned
+buffers from which a minibatch goes up, in turn.
+"""
 
 from __future__ import annotations
 

@@ -5,25 +5,23 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from vertexrt.engine.batched import Run
 from vertexrt.ir.passes.fuse import TaskProgram
-from vertexrt.kernels.cuda.device import Device
+from vertexrt.kernels.cuda.device import Array, Device
 from vertexrt.kernels.cuda.driver import IS_GEMM, WEIGHT, WORD, X, Y, encode, wide_sources
 from vertexrt.kernels.cuda.in_place import alternatives_of, may_be_in_place
 from vertexrt.kernels.cuda.launch_text import Kernel, Launches, csr, effects_of, write_launches
 from vertexrt.kernels.cuda.pack import FIXED_WORDS
 from vertexrt.kernels.cuda.row_text import EDGE_ORDER, EVERY_PTR, RELATION_PTR, above_word
-from vertexrt.kernels.cuda.task_launches import NO_PLACES, lower_launches
+from vertexrt.kernels.cuda.task_launches import NO_PLACES, LaunchLowering
 from vertexrt.kernels.layout import Binding
 from vertexrt.kernels.task_tensors import gradient_owners
 from vertexrt.scheduler.rows import CHILD_ROW, part_of
 
-Array = np.ndarray[Any, Any]
 Int64 = npt.NDArray[np.int64]
 
 REAL_WORD = re.compile(r"(float|seed)_\d+")  # of a real pull, or a seed
@@ -119,7 +117,8 @@ class CudaExecutable(Uploads):
         others, self._alternatives, self._slots = alternatives_of(programs, binding)
         given = [*((p, NO_PLACES) for p in programs), *((x.task, x.places) for x in others)]
         launches = [
-            write_launches(lower_launches(p, binding, vector, places=places)) for p, places in given
+            write_launches(LaunchLowering(p, binding, vector, places=places).plan())
+            for p, places in given
         ]
         super().__init__(programs, launches, binding)
         self.sources = kernel_sources(launches)
@@ -132,13 +131,14 @@ class CudaExecutable(Uploads):
 
     def table_of(self, run: Run) -> Int64:
         """Return the launches of a run: where its layout allows it, without copies."""
-        layout, table, numbers = run.layout, run.layout.table, self._alternatives
+        layout = run.layout
         if layout.launched is None:
-            layout.launched = table
-            child_row = part_of(layout.indices, layout.extents, CHILD_ROW)
-            slots = self._slots if run.variant.passes.in_place else ()
-            if slots and may_be_in_place(table, numbers, slots, child_row):
-                layout.launched = table.copy()
-                other = numbers[table[:, 0]]
-                layout.launched[:, 0] = np.where(other >= 0, other, table[:, 0])
+            layout.launched = table = layout.table
+            if self._slots and run.variant.passes.in_place:
+                child_row = part_of(layout.indices, layout.extents, CHILD_ROW)
+                other = self._alternatives
+                if may_be_in_place(table, other, self._slots, child_row):
+                    layout.launched = table.copy()
+                    other = other[table[:, 0]]
+                    layout.launched[:, 0] = np.where(other >= 0, other, table[:, 0])
         return layout.launched

@@ -119,21 +119,20 @@ class DeviceExplanation:
     def scripts(self, run: Run) -> str:
         """Print what a step on a batch runs: groups, what they hold, and their scripts."""
         written = self._written(run)
-        writer = written.executable.writer
-        lines = ["The persistent kernel"]
-        lines += ["  " + line for line in _groups(written)]
-        lines += ["", "Weights on chip: bytes that they take of a processor"]
         params, trains = run.variant.binding.params, run.variant.use.backward
-        lines += ["  " + line for line in _weights(written, params, trains)]
-        if writer.cells:
-            lines += ["", "Phases that run as cells: see docs/device.md"]
-            lines += ["  " + line for line in _cells(written)]
-        if writer.in_turn:
-            lines += ["", "Phases of the path that run in turn, by all processors"]
-            lines += [f"  {_side_word(phase)}: {why}" for phase, why in writer.in_turn.items()]
-        lines += ["", "Script of all processors"]
-        lines += ["  " + line for line in _common(written)]
-        return "\n".join(lines)
+        in_turn = written.executable.writer.in_turn.items()
+        weights = _weights(written, params, trains)
+        sections = (
+            ("The persistent kernel", _groups(written)),
+            ("Weights on chip: bytes that they take of a processor", weights),
+            ("Phases that run as cells: see docs/device.md", _cells(written)),
+            (
+                "Phases of the path that run in turn, by all processors",
+                [f"{_side_word(phase)}: {why}" for phase, why in in_turn],
+            ),
+            ("Script of all processors", _common(written)),
+        )
+        return "\n\n".join("\n  ".join([title, *lines]) for title, lines in sections if lines)
 
 
 def _executable_of(variant: Variant, number: int) -> tuple[Uploads, int]:

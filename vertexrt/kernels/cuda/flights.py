@@ -2,35 +2,68 @@
 
 A step that is refused on the device has changed nothing, and so have those after it. Whoever asks
 for anything else of the device lands all steps first, so that an error is known where it belongs.
+
+A step of processes whose devices are linked is one sequence on the main stream, too: the gradients
+of the shares, packing, the exchange, the sum, the update. What processes tell each other goes with
+the gradients, so that the host of none waits for that of another, and each looks at it when the
+step lands. What must not be updated is refused on the devices, by all alike: see `agree` of
+update.cu.
 """
 
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
-from vertexrt.engine.batched import Run
+import numpy as np
+import numpy.typing as npt
+
+from vertexrt.engine.batched import Destination, Part, Run
 from vertexrt.engine.diagnose import Attempt, refused_loss, refused_step
+from vertexrt.engine.executor import Request
 from vertexrt.engine.model import CompiledModel
+from vertexrt.engine.shared_step import (
+    SharedPushes,
+    SharedWork,
+    divide_step,
+    refuse_differences,
+    total_of,
+)
+from vertexrt.engine.update import Update, updated_ranges
 from vertexrt.errors import DeviceError, NumericError, ParallelError, UsageError, VertexrtError
 from vertexrt.graph.batch import with_host_pulls
-from vertexrt.kernels.cuda.session import Session
-from vertexrt.kernels.cuda.step_end import LOSS, NORM, REFUSED, Found, StepEnd
+from vertexrt.kernels.cuda.device import address_of
+from vertexrt.kernels.cuda.device_group import (
+    DeviceFlat,
+    DeviceGradients,
+    DeviceGroup,
+    Packed,
+    PackingRoom,
+    told_bytes,
+)
+from vertexrt.kernels.cuda.device_memory import SLOTS, UploadSlot
+from vertexrt.kernels.cuda.finish_step import finish_step, make_room
+from vertexrt.kernels.cuda.session import DeviceArena, Session
+from vertexrt.kernels.cuda.step_end import (
+    LOSS,
+    NORM,
+    REFUSED,
+    Found,
+    StepEnd,
+    end_of,
+    starts_and_widths,
+)
 from vertexrt.kernels.store_update import Counts
+from vertexrt.parallel.group import ProcessGroup
+from vertexrt.parallel.sums import add_in_pairs, parts_over
 
-
-class SharedLanding(Protocol):
-    """What is special about landing a step of a group: see `group_steps.SharedFlight`."""
-
-    def wait(self, event: Any) -> None:
-        """Wait for the event of the step. Raises: ParallelError, when a process is lost."""
-
-    def loss(self) -> float:
-        """Return the loss of the whole batch. Raises: see `group_steps.SharedFlight`."""
+Array = npt.NDArray[Any]
 
 
 @dataclass(slots=True)
@@ -73,7 +106,7 @@ class Flight:
 
     Attributes:
         event: comes after the step; found: see `step_end`, valid then.
-        shared: of a step of a group.
+        shared: of a step of a group: what is special about it.
         landing: where it is told how it has ended.
     """
 
@@ -81,15 +114,27 @@ class Flight:
     found: Found
     attempt: Attempt
     commit: Commit
-    shared: SharedLanding | None = None
+    shared: SharedFlight | None = None
     landing: Landing = field(default_factory=Landing)
 
 
 class LaunchingExecutor(Protocol):
-    """What a step that was refused asks of the executor that launched it."""
+    """What a step that was refused, or is of a group, asks of the executor that launches it."""
 
     model: CompiledModel
     session: Session
+
+    def launch_share(self, run: Run, part: Part) -> UploadSlot:
+        """Launch a share, whose gradients are alone in the session's; do not wait for it."""
+
+    def prepare_update(self, moments: Any) -> None:
+        """Bring to the device what an update needs."""
+
+    def land_all(self) -> None:
+        """Wait for all steps, and look at what they found."""
+
+    def begin(self, update: Update, end: StepEnd) -> Commit:
+        """Note an update that is launched next."""
 
     def look(self) -> None:
         """Raise DeviceError, if a processor gave up waiting."""
@@ -240,3 +285,143 @@ class Flights:
             return NumericError(refused_loss(model, attempt, loss))
         executor.begin_gradients(model.prepare(attempt.use, attempt.batch, keeps=False))
         return NumericError(refused_step(model, attempt, float(found[NORM]), False))
+
+
+# Steps of processes whose devices are linked.
+
+
+class SharedFlight(NamedTuple):
+    """What is special about a step of a group that was launched.
+
+    Attributes:
+        ready: event of this process's own part, before the exchange.
+        told: [processes, *] what they told each other, valid when the event has come.
+        same: numbers that all must have alike, without that of the parameters.
+    """
+
+    devices: DeviceGroup
+    ready: Any
+    told: Array
+    same: tuple[float, ...]
+
+    def wait(self, event: Any) -> None:
+        """Wait for the event of the step: for the own part as long as it takes, then for others.
+
+        Raises: ParallelError, when a process is lost; UsageError, where exchanges wait for ever
+            because batches, and with them arrays, differ in size.
+        """
+        group = self.devices.group
+        self.devices.wait(self.ready, event, partial(_refuse_differences, group, self.same))
+        group.began()
+
+    def loss(self) -> float:
+        """Return the loss of the whole batch, and tell the signal of the group.
+
+        Raises: DeviceError, when a launch of another process has given up; UsageError, when
+            processes do not have the same.
+        """
+        group, told = self.devices.group, self.told.tolist()
+        others = [rank for rank, each in enumerate(told) if each[0] and rank != group.rank]
+        if others:
+            raise DeviceError.at(
+                "parallel",
+                f"a kernel of process {others[0]} gave up waiting",
+                "kernels that end; nothing was updated",
+                "see the error of that process",
+            )
+        return total_of(group, [numbers[1:] for numbers in told])
+
+
+def _refuse_differences(group: ProcessGroup, same: tuple[float, ...]) -> None:
+    """Refuse processes that do not have the same, by their hosts. Raises: UsageError."""
+    refuse_differences(group.gather(np.array(same)).tolist())
+
+
+class GroupSteps:
+    """Launches steps of groups; see the module."""
+
+    def __init__(self, launches: LaunchingExecutor) -> None:
+        self._launches, self._room = launches, PackingRoom(launches.session)
+
+    def launch(
+        self, call: Request, update: Update, devices: DeviceGroup
+    ) -> tuple[Flight, SharedPushes]:
+        """Launch a step; return what lands, and the pushes of this process.
+
+        Raises: PullError, GraphError: in every process alike.
+        """
+        launches, group = self._launches, devices.group
+        model, session = launches.model, launches.session
+        signal, group.signal = group.signal, 0  # until this step lands
+        start = time.perf_counter()
+        work = divide_step(model, call, group)
+        if not group.warm:  # a wait on the device may take long until all have compiled
+            _refuse_differences(group, work.same)
+        # Not by the own shares: processes look at a step alike, and some may have fewer.
+        if call.outputs or work.room > SLOTS or model.tuner is not None:
+            launches.land_all()  # what follows waits for launches, without a limit
+        launches.prepare_update(update.moments)
+        slot, rows, end, updated = self._uploaded(group, work, update)
+        gradients = DeviceGradients(self._room, model.store, devices, work, rows, signal)
+        pushes = SharedPushes(model, call, work)
+        packed = self._packed(call, work, gradients, pushes, start)
+        total = add_in_pairs(packed, gradients.add)
+        ready = session.device.record()  # a new one: a step may raise before the last has landed
+        parts = parts_over(group.rank, group.size, total, gradients, group.limit)
+        joined = gradients.joined(parts, address_of(slot.results))
+        end.tell_to(slot.found, slot.found_at)
+        commit = launches.begin(update, end)
+        session.launch_each(finish_step(session, end, 0, updated, joined))
+        session.bring(slot, not end.told)
+        told = slot.results[: told_bytes(group, work)].view(np.float64)
+        shared = SharedFlight(devices, ready, told.reshape(group.size, -1), work.same)
+        scale = work.part.loss_scale
+        attempt = Attempt(call.use, call.batch, scale, call.seed, work.parts, update)
+        return Flight(slot.event, slot.found, attempt, commit, shared), pushes
+
+    def _uploaded(
+        self, group: ProcessGroup, work: SharedWork, update: Update
+    ) -> tuple[UploadSlot, Packed, StepEnd, npt.NDArray[np.int64]]:
+        """Upload ranges of rows of tables, and make room for what the step finds.
+
+        Returns: what from; where rows are; how the step ends; the addresses of starts and widths
+            of what it updates.
+        """
+        session, store = self._launches.session, self._launches.model.store
+        starts, widths = starts_and_widths(updated_ranges(store, store.sparse, work.rows))
+        packed = store.dense_size + np.append(0, np.cumsum(widths))
+        end = end_of(store, update, work.rows)
+        apart = starts_and_widths(end.ranges) if end.groups else ()
+        arrays = starts, packed, widths, *apart
+        slot, at = self._room.upload(arrays, told_bytes(group, work))
+        make_room(session, end)  # what grows waits for the stream: before it waits for others
+        rows = Packed(at[0], at[1], at[2], len(starts), int(packed[-1]))
+        return slot, rows, end, np.array(at[3:] or [rows.start, rows.width], np.int64)
+
+    def _packed(
+        self,
+        call: Request,
+        work: SharedWork,
+        gradients: DeviceGradients,
+        pushes: SharedPushes,
+        start: float,
+    ) -> Iterator[DeviceFlat]:
+        """Launch each share of this process; return its packed gradients.
+
+        Args:
+            pushes: get what is pushed and wanted; start: when the host began.
+        """
+        launches, session = self._launches, self._launches.session
+        if not work.own:  # launches clear what is left of gradients, and there is none
+            session.clear_gradients()
+        for k, (share, (run,)) in enumerate(zip(work.shares, work.own, strict=True)):
+            flat, packed = gradients.share(k, True)
+            to = Destination(packed=packed)
+            prepared = time.perf_counter()
+            launched = launches.launch_share(run, work.part._replace(to=to))
+            wait = partial(session.device.wait, launched.event)
+            launches.model.time_runs(call.use, share.batch, [run], start, prepared, wait)
+            pushes.place([run], [DeviceArena(session)])  # type: ignore[list-item]
+            yield flat
+        for k in range(len(work.own), work.room):  # there are fewer graphs than shares
+            yield gradients.nothing(k)

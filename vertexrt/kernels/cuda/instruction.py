@@ -6,32 +6,12 @@ kernels, which CUDA and the shim include as `instruction.cuh`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-
 from vertexrt.script.isa import FIELDS, NONE, WORDS, c_struct
 
-
-@dataclass(frozen=True, slots=True)
-class LaunchColumns:
-    """What an instruction has in addition.
-
-    Attributes:
-        start: `first` of the arguments of a launch.
-        across, down: blocks of a launch; before: blocks of its round in front of it; counter: the
-            first of its counters among those of its round.
-        launch, step: of the table, and among those of all task programs.
-    """
-
-    start: int
-    across: int
-    down: int
-    before: int
-    counter: int
-    launch: int
-    step: int
-
-
-OF_LAUNCHES = tuple(field.name for field in fields(LaunchColumns))
+# What an instruction has in addition: `first` of the arguments of a launch; its blocks across and
+# down; blocks of its round in front of it; the first of its counters among those of its round; its
+# numbers in the table, and among the steps of all task programs.
+OF_LAUNCHES = "start", "across", "down", "before", "counter", "launch", "step"
 ALIGN = 4  # words: what a thread loads at once
 COLUMNS = -(-(WORDS + len(OF_LAUNCHES)) // ALIGN) * ALIGN
 START, ACROSS, DOWN, BEFORE, COUNTER, LAUNCH, STEP = range(WORDS, WORDS + len(OF_LAUNCHES))

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True)
 class LaunchLimits:
     """Sizes and numbers of rows at which another form is taken.
 
@@ -44,41 +41,41 @@ class LaunchLimits:
         sum_threads, sum_columns: of a block of such a sum.
     """
 
-    few_rows: int = 16
-    shared_rows: int = 128
-    many_rows: int = 256
-    heavy: int = 3 << 20
-    heavy_rows: int = 32
-    heavy_alone: int = 64
-    light: tuple[int, int] = (256, 64)
-    light_rows: int = 2048
-    warp_rows: int = 32
-    deepest_row: int = 1024
-    deepest_pair: int = 512
-    two_columns: float = 1.45
-    blocks: int = 128
-    in_clusters: int = 112
-    deep_split: int = 512
-    most_blocks: int = 1024
-    chunk: int = 32
-    beside: int = 8
-    few_tile: int = 8
-    tile: int = 32
-    product_threads: int = 256
-    large_rows: int = 128
-    large_columns: int = 64
-    row_splits: int = 8
-    split_depth: int = 1024
-    split_tiles: int = 48
-    short: int = 16
-    splits: int = 16
-    rows_a_split: int = 128
-    partial: int = 1 << 22
-    counters: int = 1 << 16
-    chunks: int = 32
-    rows_a_chunk: int = 64
-    sum_threads: int = 256
-    sum_columns: int = 128
+    few_rows = 16
+    shared_rows = 128
+    many_rows = 256
+    heavy = 3 << 20
+    heavy_rows = 32
+    heavy_alone = 64
+    light = (256, 64)
+    light_rows = 2048
+    warp_rows = 32
+    deepest_row = 1024
+    deepest_pair = 512
+    two_columns = 1.45
+    blocks = 128
+    in_clusters = 112
+    deep_split = 512
+    most_blocks = 1024
+    chunk = 32
+    beside = 8
+    few_tile = 8
+    tile = 32
+    product_threads = 256
+    large_rows = 128
+    large_columns = 64
+    row_splits = 8
+    split_depth = 1024
+    split_tiles = 48
+    short = 16
+    splits = 16
+    rows_a_split = 128
+    partial = 1 << 22
+    counters = 1 << 16
+    chunks = 32
+    rows_a_chunk = 64
+    sum_threads = 256
+    sum_columns = 128
 
 
-LIMITS = LaunchLimits()
+LIMITS = LaunchLimits

@@ -1,4 +1,4 @@
-"""The compiled loop that packs a minibatch for its upload, and says where everything will lie.
+"""The compiled loops that pack a minibatch for its upload, and say where everything will lie.
 
 What batches of one layout have in common comes first, so that it need not go up again, and then
 what has the same size in all of them, so that it lies in the same places (`ready_runs.py`). What
@@ -15,6 +15,7 @@ from vertexrt.native.compiled import compiled
 from vertexrt.scheduler.rows import (
     ABOVE_EDGE,
     CHILD_ROW,
+    EDGE_ORDER,
     EDGE_PTR,
     EDGE_ROW,
     EVERY_PTR,
@@ -48,9 +49,9 @@ FIXED_WORDS = (*ADDRESSES, *INDICES, "user_number", "user_edge", "weight", "scal
 FIXED, FIRST_INDEX = len(FIXED_WORDS), len(ADDRESSES)
 USER_NUMBER, USER_EDGE, WEIGHT, SCALE, RANDOM_SEED = range(FIRST_INDEX + len(INDICES), FIXED)
 
-MOST_LAST = 3  # every_ptr, edge_order, relation_ptr: the last words, `edge_words`
-# The parts of a schedule that are INDICES after the rows. Numbers of ABOVE_EDGE are words after
-# the last ones, of all layers but the top one.
+# Of the schedule: those of INDICES after the rows. From EVERY_PTR on come the last words, of edges,
+# and then the numbers of ABOVE_EDGE themselves, of all layers but the top one.
+MOST_LAST = 3
 UPLOADED = (ORDER, EDGE_PTR, CHILD_ROW, EDGE_ROW, PARENT_PTR, PARENT_EDGE)
 FIRST_PART, FIRST_SEGMENT = FIRST_INDEX + 1, FIRST_INDEX + 1 + len(UPLOADED)
 
@@ -196,15 +197,20 @@ def _pack_layout(upload: _Upload, batch: Arrays, last: tuple[int, int]) -> int:
     Args:
         last: how many edge words there are, and after them words of layers: the last words.
     """
-    words, (edges, layers), indices, extents = upload.words, last, batch.indices, batch.extents
+    words, schedule, (edges, layers) = upload.words, (batch.indices, batch.extents), last
     end = _put(upload, FIRST_INDEX, 0, batch.rows)
     for k, uploaded in enumerate(UPLOADED):
-        end = _put(upload, FIRST_PART + k, end, part_of(indices, extents, uploaded))
+        end = _put(upload, FIRST_PART + k, end, part_of(*schedule, uploaded))
     first = len(words) - layers
     for layer in range(layers):
-        words[first + layer] = part_of(indices, extents, ABOVE_EDGE)[layer]
+        words[first + layer] = part_of(*schedule, ABOVE_EDGE)[layer]
     for edge in range(edges):
-        end = _put(upload, first - edges + edge, end, part_of(indices, extents, EVERY_PTR + edge))
+        end = _put(
+            upload,
+            first - edges + edge,
+            end,
+            part_of(*schedule, EVERY_PTR + edge),
+        )
     words[WEIGHT] = upload.address + end
     return _copy(upload, end, batch.weight)
 
@@ -248,3 +254,135 @@ def _copy(upload: _Upload, at: int, array: Array) -> int:
 def aligned(at: int) -> int:
     """Return the next place that something may start at."""
     return (at + ALIGN - 1) // ALIGN * ALIGN
+
+
+class _Segments(NamedTuple):
+    """The word of each segment, where its rows begin, and these; where its next row goes."""
+
+    word: Array
+    ptr: Array
+    row: Array
+    free: Array
+
+
+@compiled
+def sort_lookups(
+    table: Array,
+    lookups: tuple[Array, Array],
+    ints: Array,
+    schedule: tuple[Array, Array],
+    rows: Array,
+    seen: Array,
+    padded: bool,
+) -> tuple[Array, Array, Array, Array, Array]:
+    """Group the rows of each launch by what they looked up, in order of first appearance.
+
+    So a table's gradient is added up by one block for each of its rows, in a fixed order.
+
+    Args:
+        lookups: CSR of the integer pulls that each program's lookups read; -1 - pull for one of
+            edges.
+        ints: [pulls, V + E]; schedule: indices and extents, of `number_rows`.
+        rows: of launches that take a list.
+        seen: int32 [largest index + 1], all -1; left so.
+        padded: each lookup has as many segments as rows, the last ones empty, so that what is
+            returned has the same size for all batches of a layout.
+    Returns: lookup_ptr and lookup_at of `driver.launch`; segment_word, segment_ptr, segment_row.
+    """
+    (lookups_ptr, pulls), (indices, extents) = lookups, schedule
+    orders = part_of(indices, extents, ORDER), part_of(indices, extents, EDGE_ORDER)
+    total, lookup, longest = 0, 0, 0  # the most rows of all lookups, these, the most of a launch
+    for t in range(len(table)):
+        count = lookups_ptr[table[t, 0] + 1] - lookups_ptr[table[t, 0]]
+        most = max(table[t, 1], table[t, 4])
+        total += count * most
+        lookup += count
+        longest = max(longest, most)
+    lookup_ptr = np.zeros(len(table) + 1, np.int64)
+    lookup_at = np.zeros(lookup + 1, np.int64)
+    found = _Segments(
+        np.empty(total, np.int32),
+        np.zeros(total + 1, np.int32),
+        np.empty(total, np.int32),
+        np.empty(total, np.int32),
+    )
+    words = np.empty(longest, np.int32)
+    segments, lookup = 0, 0
+    for t in range(len(table)):
+        p = table[t, 0]
+        for k in range(lookups_ptr[p], lookups_ptr[p + 1]):
+            lookup_at[lookup] = segments
+            lookup += 1
+            count = _look_up(table[t], pulls[k], ints, orders, rows, words)
+            first = segments
+            segments = _group(words[:count], seen, found, segments)
+            if padded:  # with segments that are empty
+                for s in range(segments, first + count):
+                    found.word[s] = 0
+                    found.ptr[s + 1] = found.ptr[segments]
+                segments = first + count
+        lookup_ptr[t + 1] = lookup
+    lookup_at[lookup] = segments
+    used = segments if padded else found.ptr[segments]
+    return (
+        lookup_ptr,
+        lookup_at,
+        found.word[:segments],
+        found.ptr[: segments + 1],
+        found.row[:used],
+    )
+
+
+def _look_up(
+    launch: Array, number: int, ints: Array, orders: tuple[Array, Array], rows: Array, words: Array
+) -> int:
+    """Write what each row of a launch looks up, or each edge, and return how many there are.
+
+    Args:
+        launch: of the table; number: of the pull; orders: order and edge_order of
+            `Schedule`; the others as of `sort_lookups`.
+    """
+    order, edge_order = orders
+    if number < 0:
+        index, edges, first_edge = ints[-1 - number], launch[4], launch[5]
+        for i in range(edges):
+            words[i] = index[edge_order[first_edge + i]]
+        return int(edges)
+    n, lo, at = launch[1], launch[2], launch[3]
+    index = ints[number]
+    for i in range(n):
+        words[i] = index[order[lo + i if lo >= 0 else rows[at + i]]]
+    return int(n)
+
+
+def _group(words: Array, seen: Array, found: _Segments, begin: int) -> int:
+    """Add the segments of one lookup of a launch, of which so many are there.
+
+    Args:
+        words: int32 [rows] what each row looked up; -1 for nothing.
+    Returns: how many segments there are then.
+    """
+    word, ptr, row, free = found.word, found.ptr, found.row, found.free
+    end = begin
+    for w in words:
+        if w < 0:
+            continue
+        # Whether it is the first cannot be predicted, so nothing branches on it.
+        old = seen[w]
+        new = int(old < 0)
+        s = old + (end - old) * new
+        seen[w] = s
+        word[end] = w  # kept, if it is new; else the next one overwrites it
+        end += new
+        ptr[s + 1] += 1
+    for s in range(begin, end):
+        free[s] = ptr[s]
+        ptr[s + 1] += ptr[s]
+    for i in range(len(words)):
+        if words[i] >= 0:
+            s = seen[words[i]]
+            row[free[s]] = i
+            free[s] += 1
+    for s in range(begin, end):
+        seen[word[s]] = -1
+    return end

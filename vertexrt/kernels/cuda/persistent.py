@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from vertexrt.engine.variant import Passes
 from vertexrt.errors import NoKernelError, message
 from vertexrt.ir.passes.segment import SegmentedTask
 from vertexrt.ir.program import Stage
@@ -43,7 +44,7 @@ from vertexrt.kernels.cuda.path import (
 from vertexrt.kernels.cuda.rounds import facts_of
 from vertexrt.kernels.cuda.step_end import structs, update_cases
 from vertexrt.kernels.cuda.structs import ORDERS
-from vertexrt.kernels.cuda.task_launches import lower_launches
+from vertexrt.kernels.cuda.task_launches import LaunchLowering
 from vertexrt.kernels.cuda.weights import (
     MOST_OF_A_CLUSTER,
     SHARED_STATE_BYTES,
@@ -82,16 +83,13 @@ class KernelOptions(NamedTuple):
 
     Attributes:
         processors: of a group; None for as few as the weights fit.
-        hold, gradients, cuts: what is on chip, launches are cut at wide products: see `Passes`.
         in_turn: phases that are no cells, or whose weights fit in no group on chip, run in turn;
             else they are refused.
         rules: of the update: one, or none.
     """
 
     processors: int | None
-    hold: bool
-    gradients: bool
-    cuts: bool
+    passes: Passes
     in_turn: bool
     rules: tuple[UpdateRule, ...]
 
@@ -126,14 +124,14 @@ def load_smallest(
         The path is cut once a size, and placed for each budget in which its weights fit.
         """
         for processors, mine in itertools.groupby(budgets, lambda budget: budget.processors):
-            sums = asked.gradients and not budgets[0].pairs
+            sums = asked.passes.gradients and not budgets[0].pairs
             path = cut_path(tasks, binding, processors, sums)
             for budget in mine:
                 placed = place_path(path, budget)
                 if isinstance(placed, Misfit):
                     refused.setdefault(_size(budget), placed.text(device.processors))
                     continue
-                if placed.in_turn and asked.hold and not asked.in_turn:
+                if placed.in_turn and asked.passes.hold and not asked.in_turn:
                     phase, why = next(iter(placed.in_turn.items()))
                     text = message(
                         "cuda",
@@ -226,7 +224,7 @@ def _budgets(device: Device, real: np.dtype[Any], asked: KernelOptions) -> list[
         pairs=holds_pairs(device.precision, real),
     )
     found: list[Budget] = []
-    if asked.hold and sizes:
+    if asked.passes.hold and sizes:
         found += [budget(n, registers=most) for n in sizes for most in REGISTERS]
         # A weight may lie in registers and in shared memory, where it does not fit else. Where a
         # size is not asked for, smaller groups than the largest clusters are refused then: a
@@ -263,7 +261,7 @@ class PersistentExecutable(Uploads):
         asked: KernelOptions,
     ) -> None:
         writer, self.function = load_smallest(tasks, binding, device, dtype, asked)
-        other = asked._replace(hold=False)
+        other = asked._replace(passes=replace(asked.passes, hold=False))
         self._load_other = partial(PersistentExecutable, tasks, binding, device, dtype, other)
         super().__init__([t.task for t in tasks], writer.launches, binding)
         self.writer = writer
@@ -272,7 +270,7 @@ class PersistentExecutable(Uploads):
         self.clustered = 1 < self.processors <= MOST_OF_A_CLUSTER
         self.groups = groups_of(self.processors, self.function, device)
         self.blocks = self.groups * self.processors if self.clustered else device.processors
-        self.wide = device.processors if asked.cuts and wide_sources(device, dtype) else 0
+        self.wide = device.processors if asked.passes.cuts and wide_sources(device, dtype) else 0
         self.want([self.numbers[word] for word in writer.words()])
         phases = {phase: side for side, phase in enumerate(writer.phases)}
         sides = [-1 if is_outside_path(t) else phases.get(t.task.phase, -1) for t in tasks]
@@ -458,7 +456,7 @@ class KernelWriter:
         in_clusters = 1 < self.processors <= MOST_OF_A_CLUSTER
         processors = LIMITS.in_clusters if in_clusters else LIMITS.blocks
         return write_launches(
-            lower_launches(after, binding, vector, THREADS, shared, processors=processors)
+            LaunchLowering(after, binding, vector, THREADS, shared, processors=processors).plan()
         )
 
     def _key(self, step: Kernel) -> str:

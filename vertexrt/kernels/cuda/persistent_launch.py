@@ -33,8 +33,7 @@ from vertexrt.kernels.cuda.instruction import (
     STEP,
     UPDATE,
 )
-from vertexrt.kernels.cuda.lookups import sort_lookups
-from vertexrt.kernels.cuda.pack import ARRIVED_AT, TEMPORARY, WEIGHT
+from vertexrt.kernels.cuda.pack import ARRIVED_AT, TEMPORARY, WEIGHT, sort_lookups
 from vertexrt.kernels.cuda.persistent import PersistentExecutable
 from vertexrt.kernels.cuda.rounds import Facts, Launched, Rounds, write_rounds
 from vertexrt.kernels.cuda.session import Session
@@ -72,6 +71,7 @@ STAMP = 4  # words of one, see `Timestamps` of barrier.cuh
 ONE_STREAM = np.zeros(1, np.int64)  # the events of `launch_rounds`, where there are none
 BOTH_CLOCKS = -1  # in place of an instruction: cycles, and nanoseconds
 PATIENCE = 2_000_000_000  # nanoseconds until a processor gives up waiting
+NANOSECONDS = 1e9  # in a second
 
 new_room = partial(np.empty, dtype=np.uint8)
 
@@ -226,9 +226,13 @@ class PersistentLaunch:
         return stamps.reshape(self.session.device.processors, -1, STAMP)
 
     def failure(self) -> DeviceError:
-        """Say which processor of a launch that is over gave up waiting."""
+        """Say which processor of a launch that is over gave up waiting.
+
+        Counters of shared tiles are zero again then, as each launch that ends leaves them.
+        """
         found = np.empty(FOUND)
         self.session.memory.download(found, self.session.found.address)
+        self.session.memory.clear(self._counters)
         return DeviceError.at(
             "cuda",
             f"processor {int(found[GAVE_UP_AT])} waited at instruction "
@@ -238,10 +242,6 @@ class PersistentLaunch:
             f"all to come within {self.patience / 1e9:g} s",
             "report this as a bug; engine='batched' goes on",
         )
-
-    def clear_counters(self) -> None:
-        """Set the counters of shared tiles to zero, as each launch that ends leaves them."""
-        self.session.memory.clear(self._counters)
 
     def ready(
         self,
@@ -331,7 +331,8 @@ class PersistentLaunch:
         return ReadyRun(slot, own, launch, job, addresses, held)
 
 
-NANOSECONDS = 1e9  # in a second
+# A processor stamps its clock, which is its own, and at the start and the end of the kernel also
+# the time in nanoseconds, which is the same for all: between the two its clock is taken to be even.
 SPECIAL = {
     FORWARD: Special("weights", waits_last=True, then=Stage.PATH.word),
     BACKWARD: Special("weights'", waits_last=True, then=Stage.PATH_BACKWARD.word),

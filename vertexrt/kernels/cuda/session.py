@@ -37,8 +37,7 @@ from vertexrt.kernels.cuda.driver import (
 )
 from vertexrt.kernels.cuda.executable import Uploads
 from vertexrt.kernels.cuda.launch_limits import LIMITS
-from vertexrt.kernels.cuda.lookups import sort_lookups
-from vertexrt.kernels.cuda.pack import PackedUpload, aligned, pack
+from vertexrt.kernels.cuda.pack import PackedUpload, aligned, pack, sort_lookups
 from vertexrt.kernels.cuda.step_end import FOUND, StepEnd, update_source
 
 Int64 = npt.NDArray[np.int64]
@@ -55,6 +54,10 @@ class Session:
         param_at: [names] first element of each parameter and stack.
         poisons: memory of a run is filled with what is no number before it.
     Attributes:
+        host_newer, device_newer: which copy of the parameters may have been written to since both
+            were the same.
+        shared: others write to parameters on the device, in the order of the caller's stream, and
+            read them there: what the host writes goes there at once.
         gave_up: int64 [1] of the host: not 0 once a processor gave up waiting, until `forgive`;
             gave_up_at: its address.
     """
@@ -66,7 +69,7 @@ class Session:
         param_at: Int64,
         poisons: bool = False,
     ) -> None:
-        self.device = device
+        self.device, self.store = device, store
         self.memory = DeviceMemory(device, poisons)
         self.buffers = UploadBuffers(self.memory)
         self.dtype, self.param_at = store.dtype, param_at
@@ -75,6 +78,9 @@ class Session:
         self.values = self.memory.take(store.values.nbytes, "parameters", SMALLER_MODEL)
         self.gradients = self.memory.cleared(self.trained * size, "gradients")
         self.moments: Allocation | None = None
+        self.host_newer, self.device_newer, self.shared = True, False, False
+        self._moments: Array | None = None  # of the host
+        self._moments_newer = False  # there
         self.arena = Allocation()
         self._lent: tuple[tuple[int, int], Any] = (0, 0), None  # the arena as an array, and where
         self.zero = Allocation()  # the row that an absent child or pull reads
@@ -126,7 +132,7 @@ class Session:
             self._lent = at, self.device.array(Allocation(*at, None), self.dtype)
         return self._lent[1]
 
-    # Copies of parameters.
+    # Gradients, and what steps found.
 
     def clear_gradients(self) -> None:
         """Set all gradients to zero."""
@@ -140,6 +146,41 @@ class Session:
         """Let updates go on after a step that was refused, or gave up."""
         self.clear_found()
         self.gave_up[0] = 0
+
+    # Parameters and moments, which are on the device and, as a copy, on the host.
+
+    def to_host(self) -> None:
+        """Bring parameters and moments to the host, where they may be changed."""
+        if self.shared:
+            self.device.follow_caller()
+        if self.shared and self.host_newer:
+            self.memory.upload(self.values, self.store.values)  # and waits
+        elif self.device_newer or self.shared:
+            self.memory.download(self.store.values, self.values.address)
+        if self.device_newer and self._moments is not None and self.moments is not None:
+            self.memory.download(self._moments, self.moments.address)
+        self.host_newer, self._moments_newer = not self.shared, True
+        self.device_newer = False  # last: a signal may come before it, and all is done again
+
+    def written(self) -> None:
+        """Note that parameters on the host are being set."""
+        self.host_newer = True
+
+    def to_device(self, moments: Array | None = None) -> None:
+        """Bring to the device what is newer on the host, and moments that a step needs."""
+        other = moments is not None and moments is not self._moments
+        if other and self._moments is not None:
+            self.to_host()  # what another optimizer has on the device would be lost
+        if self.host_newer:
+            self.memory.upload(self.values, self.store.values)
+        if moments is not None and (other or self._moments_newer):
+            self._moments = None  # until all of these are there
+            if self.moments is None or self.moments.size != moments.nbytes:
+                action = "take SGD, or a smaller model"
+                self.moments = self.memory.take(moments.nbytes, "moments", action)
+            self.memory.upload(self.moments, moments)
+            self._moments, self._moments_newer = moments, False
+        self.host_newer = False
 
     # Steps.
 
@@ -321,54 +362,3 @@ class DeviceArena:
             array, self._session.arena.address + start * self.dtype.itemsize
         )
         return array
-
-
-class Copies:
-    """The two copies of parameters and moments.
-
-    Attributes:
-        host_newer, device_newer: which of them may have been written to since both were the same.
-        shared: others write to parameters on the device, in the order of the caller's stream, and
-            read them there: what the host writes goes there at once.
-    """
-
-    def __init__(self, session: Session, store: ParameterStore) -> None:
-        self._session, self._store = session, store
-        self.host_newer, self.device_newer, self.shared = True, False, False
-        self._moments: Array | None = None
-        self._moments_newer = False  # on the host
-
-    def to_host(self) -> None:
-        """Bring parameters and moments to the host, where they may be changed."""
-        session = self._session
-        if self.shared:
-            session.device.follow_caller()
-        if self.shared and self.host_newer:
-            session.memory.upload(session.values, self._store.values)  # and waits
-        elif self.device_newer or self.shared:
-            session.memory.download(self._store.values, session.values.address)
-        if self.device_newer and self._moments is not None and session.moments is not None:
-            session.memory.download(self._moments, session.moments.address)
-        self.host_newer, self._moments_newer = not self.shared, True
-        self.device_newer = False  # last: a signal may come before it, and all is done again
-
-    def written(self) -> None:
-        """Note that parameters on the host are being set."""
-        self.host_newer = True
-
-    def to_device(self, moments: Array | None = None) -> None:
-        """Bring to the device what is newer on the host, and moments that a step needs."""
-        session = self._session
-        other = moments is not None and moments is not self._moments
-        if other and self._moments is not None:
-            self.to_host()  # what another optimizer has on the device would be lost
-        if self.host_newer:
-            session.memory.upload(session.values, self._store.values)
-        if moments is not None and (other or self._moments_newer):
-            self._moments = None  # until all of these are there
-            if session.moments is None or session.moments.size != moments.nbytes:
-                action = "take SGD, or a smaller model"
-                session.moments = session.memory.take(moments.nbytes, "moments", action)
-            session.memory.upload(session.moments, moments)
-            self._moments, self._moments_newer = moments, False
-        self.host_newer = False

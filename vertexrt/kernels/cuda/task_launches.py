@@ -74,16 +74,8 @@ NO_PLACES: Mapping[int, ValuePlace] = MappingProxyType({})
 APART = frozenset(SUMS_OF_ROWS)  # sums over rows are steps of their own
 
 
-def lower_launches(
-    task: TaskProgram,
-    binding: Binding,
-    vector: int,
-    block: int = 0,
-    shared: int = SHARED_ELEMENTS,
-    places: Mapping[int, ValuePlace] = NO_PLACES,
-    processors: int = LIMITS.blocks,
-) -> LaunchPlan:
-    """Lower a task program.
+class LaunchLowering:
+    """Lowers a task program to its launches, one after the other.
 
     Args:
         vector: elements of 16 bytes.
@@ -93,26 +85,19 @@ def lower_launches(
         places: where values lie that the task neither makes room for nor reads (`in_place`).
         processors: that take turns at blocks, where all have so many threads.
     """
-    taking_turns = processors if block else 0
-    plan = _LaunchLowering(task, binding, vector, block, shared, places, taking_turns).plan()
-    return verify_launches(plan, LIMITS.counters) if config().check else plan
-
-
-class _LaunchLowering:
-    """The launches of one task program, one after the other."""
 
     def __init__(
         self,
         task: TaskProgram,
         binding: Binding,
         vector: int,
-        block: int,
-        shared: int,
-        places: Mapping[int, ValuePlace],
-        processors: int,
+        block: int = 0,
+        shared: int = SHARED_ELEMENTS,
+        places: Mapping[int, ValuePlace] = NO_PLACES,
+        processors: int = LIMITS.blocks,
     ) -> None:
         self.task, self.nodes = task, task.program.nodes
-        self.vector, self.block, self.processors = vector, block, processors
+        self.vector, self.block, self.processors = vector, block, processors if block else 0
         self.listed = by_rows(task.stage)
         self.steps: list[LaunchStep] = []
         self.memories = Memories()
@@ -162,7 +147,8 @@ class _LaunchLowering:
         self._products()
         assert not self.before, "a copy for products comes before products"
         taken, needs = tuple(self.memories.taken), self.memories.elements
-        return LaunchPlan(tuple(self.steps), self.listed, taken, needs)
+        plan = LaunchPlan(tuple(self.steps), self.listed, taken, needs)
+        return verify_launches(plan, LIMITS.counters) if config().check else plan
 
     # What kernels of few rows do in place of groups.
 
@@ -274,7 +260,7 @@ class _LaunchLowering:
         self.memories.once += step.elements
 
     def _lookup_sum(self, k: int) -> None:
-        """Lower sums by what was looked up, which the host sorts (`lookups.sort_lookups`)."""
+        """Lower sums by what was looked up, which the host sorts (`pack.sort_lookups`)."""
         sums = [x for x in self._lowered(k) if isinstance(x, AddLookups)]
         place, params = sums[0].source, tuple(x.param for x in sums)
         aligned = all(n % self.vector == 0 for n in (place.size, place.step, place.start))

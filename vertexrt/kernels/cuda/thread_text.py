@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from vertexrt.ir.program import ABOVE
-from vertexrt.kernels.cuda.element_text import LANES, ElementText
-from vertexrt.kernels.cuda.row_text import RowText, above_word
+from vertexrt.kernels.cuda.row_text import LANES, ElementText, RowText, above_word
 from vertexrt.lower.kernel import Expression, FromParents, Temporary, ValuePlace, register_name
 from vertexrt.lower.threads import (
     EdgeSum,
@@ -111,7 +110,9 @@ class ThreadText:
     def _loop(self, loop: ElementLoop) -> None:
         self._stores, self._after = [], []
         ahead: dict[str, str] = {}
-        body = self._body(loop, ahead if loop.ahead > 1 or loop.sums_edges else None)
+        with self.elements.in_loop(ahead if loop.ahead > 1 or loop.sums_edges else None) as body:
+            for statement in loop.statements:
+                self._statement(statement)
         kinds = {x.number: x.how for x in loop.statements if isinstance(x, ReduceElements)}
         for x in loop.before:
             self.t.line(WAIT if isinstance(x, RowWait) else f"{PARTIAL[kinds[x]]} part{x};")
@@ -125,7 +126,13 @@ class ThreadText:
         What it needs once it has added up edges is on its way before that.
         """
         loads = [f"const Vec<W> {name} = {text};" for name, text in ahead.items()]
-        declare, head = self._head(loop)
+        step, declare, head = self.kernel.threads * loop.width, list[str](), ""
+        if loop.size == step:
+            declare = ["const int j = lane * W;"]
+        elif loop.size < step:
+            head = f"if (int j = lane * W; j < {loop.size})"
+        else:
+            head = f"for (int j = lane * W; j < {loop.size}; j += {step})"
         inner = [f"  {line}" for line in (*loads, *lines)]
         inner = [f"constexpr int W = {loop.width};", *declare, f"{head} {{", *inner, "}"]
         self.t.lines += ["{", *(f"  {line}" for line in inner), "}"]
@@ -163,22 +170,6 @@ class ThreadText:
                 self._statement(x)
         return [*lines, *self._stores]
 
-    def _body(self, loop: ElementLoop, ahead: dict[str, str] | None) -> list[str]:
-        """Return the statements of a loop, but for its stores and its loads `ahead`."""
-        with self.elements.in_loop(ahead) as lines:
-            for statement in loop.statements:
-                self._statement(statement)
-        return lines
-
-    def _head(self, loop: ElementLoop) -> tuple[list[str], str]:
-        """Return what opens a loop: lines, and its head."""
-        step = self.kernel.threads * loop.width
-        if loop.size == step:
-            return ["const int j = lane * W;"], ""
-        if loop.size < step:
-            return [], f"if (int j = lane * W; j < {loop.size})"
-        return [], f"for (int j = lane * W; j < {loop.size}; j += {step})"
-
     def _statement(self, x: ElementStatement) -> None:
         match x:
             case MakeElements():
@@ -195,10 +186,6 @@ class ThreadText:
                 self._after.append(f"const real v{number} = part{number}.of<T>();")
                 self._after += [self._store_number(to, f"v{number}") for to in x.to]
 
-    def _sum_up(self) -> None:
-        _write_edge_sums(self.elements, self._joined)
-        self._joined = []
-
     def _make(self, x: MakeElements) -> None:
         name = register_name(x.register)
         if isinstance(x.value, EdgeSum):
@@ -206,7 +193,8 @@ class ThreadText:
             self.t.line(f"{LANES}{name}.v[c] = 0;")
             self._joined.append((x.value, f"{name}.v[c]"))
             if not x.joined:
-                self._sum_up()
+                _write_edge_sums(self.elements, self._joined)
+                self._joined = []
             return
         is_copy = x.register < 0
         text = self.elements.element(x.value) if is_copy else self.elements.value(x.value)

@@ -44,10 +44,7 @@ from vertexrt.kernels.cuda.rounds import Facts, Rounds, counters_of, launched_st
 from vertexrt.kernels.layout import PAD
 from vertexrt.kernels.task_tensors import CHILDREN, PARENTS, rows_read, tensor_uses
 from vertexrt.script.isa import (
-    EDGES,
     FIRST,
-    FIRST_EDGE,
-    LISTED,
     NONE,
     OP,
     PROGRAM,
@@ -59,8 +56,7 @@ from vertexrt.script.verify import REPORT
 
 Array = np.ndarray[Any, Any]
 
-OF_TABLE = [ROWS, FIRST, LISTED, EDGES, FIRST_EDGE]
-OPERANDS = [OP, PROGRAM, *OF_TABLE, START, ACROSS, DOWN]
+OPERANDS = [*range(OP, WAIT), START, ACROSS, DOWN]
 OP_WORD = {op: name.lower() for op, name in enumerate(OPS[:FIRST_OP])}
 ONCE = "each step of each launch once"
 AFTER = "does not wait for"
@@ -135,7 +131,7 @@ class _Verifier:
         s, listed_rows = self.run.layout.schedule, len(self.run.layout.rows)
         vertices = len(s.order)
         for at in self.at.tolist():
-            n, lo, listed, m, elo = self.script[at, OF_TABLE].tolist()
+            n, lo, listed, m, elo = self.script[at, ROWS:WAIT].tolist()
             if lo < 0:
                 if not 0 <= listed <= listed_rows - n:
                     got = f"entries {listed}..{listed + n - 1}"

@@ -1,4 +1,4 @@
-"""Where the weights of the path lie on chip while a side of it runs."""
+"""Where the weights of the path lie on chip while a side of it runs, and how threads hold them."""
 
 from __future__ import annotations
 
