@@ -96,10 +96,10 @@ def sum_kernel(name: str, **barriers: str) -> str:
     return text
 
 
-def sums(module: ShimModule, name: str, seed: int, dtype: npt.DTypeLike = np.float32) -> bool:
+def sums(module: ShimModule, name: str, seed: int) -> bool:
     """Tell whether a kernel adds up what 5 blocks of 128 threads read, 6 times each."""
-    x = np.random.default_rng(seed).integers(-9, 9, (5, 6, 128)).astype(dtype)
-    y = np.full((5, 6), np.nan, dtype)
+    x = np.random.default_rng(seed).integers(-9, 9, (5, 6, 128)).astype(np.float32)
+    y = np.full((5, 6), np.nan, np.float32)
     module.seed(seed)
     assert launch(module, name, 5, 128, arguments(y, x, n=6), 6 * y.itemsize) == 0
     return bool(np.array_equal(y, x.sum(2)))
