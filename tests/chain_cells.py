@@ -39,43 +39,7 @@ class GRU(Declared, arity=1, state={"h": HIDDEN}, u=(3 * HIDDEN, HIDDEN), b=(3 *
         self.push("loss", vrt.sum(h * h))
 
 
-class Slow(Declared, arity=1, state={"m": HIDDEN, "h": HIDDEN}, u=(HIDDEN, HIDDEN)):
-    """A cell that no library has: two states, of which one follows the other and itself."""
-
-    def forward(self) -> None:
-        before = self.gather(0)
-        x = self.pull("x", (4 * HIDDEN,))
-        m = 0.9 * before.m + 0.1 * before.h
-        h = self.push("h", vrt.tanh(self.u @ before.h + x[:HIDDEN] - m))
-        self.scatter(m=m, h=h)
-        self.push("loss", vrt.sum(h * h))
-
-
-class Two(
-    Declared, arity=1, state={"m": HIDDEN, "h": HIDDEN}, u=(HIDDEN, HIDDEN), v=(HIDDEN, HIDDEN)
-):
-    """A cell of two states, each of which is a product of the other: both are made at once."""
-
-    def forward(self) -> None:
-        before, x = self.gather(0), self.pull("x", (4 * HIDDEN,))
-        m = vrt.tanh(self.u @ before.h + x[:HIDDEN])
-        h = self.push("h", vrt.tanh(self.v @ before.m + x[HIDDEN : 2 * HIDDEN]))
-        self.scatter(m=m, h=h)
-        self.push("loss", vrt.sum(h * h))
-
-
-class Mean(Declared, arity=1, state={"h": HIDDEN}, u=(HIDDEN, HIDDEN)):
-    """A cell that reads its child both by slot and as one of any number, which it counts."""
-
-    def forward(self) -> None:
-        x = self.pull("x", (4 * HIDDEN,))[:HIDDEN]
-        h = self.push("h", vrt.tanh(self.u @ self.gather(0).h + x - vrt.mean(self.gather_all().h)))
-        self.scatter(h=h)
-        self.push("loss", vrt.sum(h * h))
-
-
-CELLS = {"lstm": LSTM, "gru": GRU, "slow": Slow, "two": Two}
-ALONE = CELLS | {"mean": Mean}  # which a processor alone repeats
+CELLS = {"lstm": LSTM, "gru": GRU}
 
 
 def chains(lengths: Sequence[int], seed: int = 0) -> GraphBatch:

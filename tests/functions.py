@@ -20,10 +20,6 @@ def table() -> vrt.Parameter:
     return vrt.Parameter((WORDS, E), init=vrt.init.normal(0.7))
 
 
-def vector(size: int) -> vrt.Parameter:
-    return vrt.Parameter((size,), init=vrt.init.normal(0.5))
-
-
 class GRU(
     Declared,
     arity=2,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,7 +42,6 @@ def launch_of(
     net: Network,
     batch: GraphBatch,
     clips: bool = False,
-    outputs: Collection[str] = (),
     optimizer: Optimizer | None = None,
 ) -> Launch:
     """Write the scripts of a training step on a GPU, or on what stands in for one.
@@ -54,7 +52,7 @@ def launch_of(
     assert isinstance(net.executor, CudaExecutor)
     model = net.executor.model
     rule = None if optimizer is None else optimizer._next_update(model.store).rule
-    use = Use(frozenset(outputs) | {"loss"}, loss=True, rule=rule)
+    use = Use(frozenset({"loss"}), loss=True, rule=rule)
     (run,) = model.prepare(use, batch)
     table = run.layout.table
     written = write_launch(run, table, net.executor.persistent_launch, clips, True)

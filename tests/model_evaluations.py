@@ -98,12 +98,9 @@ def slstm(p: Params, x: Any, state: Sequence[Any], form: str = "") -> list[Any]:
 FIELDS = {rnn: "h", gru: "h", lstm: "hc", slstm: "hcnm"}
 
 
-def along(
-    step: Step, p: Params, inputs: Sequence[Any], start: Sequence[Any] | None = None
-) -> list[list[Any]]:
+def along(step: Step, p: Params, inputs: Sequence[Any]) -> list[list[Any]]:
     """Return the state after each input of a sequence."""
-    zero = np.zeros(p["weight_hh"].shape[1])
-    state = [zero] * len(FIELDS[step]) if start is None else list(start)
+    state = [np.zeros(p["weight_hh"].shape[1])] * len(FIELDS[step])
     found = []
     for x in inputs:
         state = step(p, x, state)

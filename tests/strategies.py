@@ -33,7 +33,7 @@ def renumbered(lists: ChildLists, order: Sequence[int]) -> ChildLists:
     return moved
 
 
-def _placed(draw: Draw, lists: ChildLists, ordered: bool) -> ChildLists:
+def _placed(draw: Draw, lists: ChildLists, ordered: bool = False) -> ChildLists:
     if ordered:
         return lists
     return renumbered(lists, draw(st.permutations(range(len(lists)))))
@@ -47,13 +47,7 @@ def chains(draw: Draw, max_vertices: int = 12, ordered: bool = False) -> ChildLi
 
 
 @st.composite
-def forests(
-    draw: Draw,
-    max_vertices: int = 12,
-    arity: int = 3,
-    ordered: bool = False,
-    empty_slots: bool = True,
-) -> ChildLists:
+def forests(draw: Draw, max_vertices: int, arity: int) -> ChildLists:
     """Draw trees side by side: every vertex has at most one parent, with room left in its slots."""
     size = draw(st.integers(1, max_vertices))
     lists: ChildLists = [[] for _ in range(size)]
@@ -62,28 +56,20 @@ def forests(
         parent = draw(st.sampled_from([-1, *room]))
         if parent >= 0:
             lists[parent].append(vertex)
-    if empty_slots:
-        _leave_slots_empty(draw, lists, arity)
-    return _placed(draw, lists, ordered)
+    _leave_slots_empty(draw, lists, arity)
+    return _placed(draw, lists)
 
 
 @st.composite
-def trees(
-    draw: Draw,
-    max_vertices: int = 13,
-    arity: int = 2,
-    ordered: bool = False,
-    empty_slots: bool = True,
-) -> ChildLists:
+def trees(draw: Draw, max_vertices: int, arity: int) -> ChildLists:
     """Draw one tree: every vertex but the root has exactly one parent."""
     size = draw(st.integers(1, max_vertices))
     lists: ChildLists = [[] for _ in range(size)]
     for vertex in reversed(range(size - 1)):
         room = [p for p in range(vertex + 1, size) if len(lists[p]) < arity]
         lists[draw(st.sampled_from(room))].append(vertex)
-    if empty_slots:
-        _leave_slots_empty(draw, lists, arity)
-    return _placed(draw, lists, ordered)
+    _leave_slots_empty(draw, lists, arity)
+    return _placed(draw, lists)
 
 
 @st.composite
@@ -112,37 +98,23 @@ def child_lists(max_vertices: int = 10, arity: int = 3) -> st.SearchStrategy[Chi
 
 
 @st.composite
-def input_graphs(
-    draw: Draw,
-    shapes: st.SearchStrategy[ChildLists] | None = None,
-    pulls: Mapping[str, int] | None = None,
-) -> InputGraph:
-    """Draw an input graph; each pull in `pulls` is whole numbers under its bound, or absent (-1).
-
-    Without `pulls` these are "word" (under WORDS) and "label" (under CLASSES).
-    """
-    lists = draw(child_lists() if shapes is None else shapes)
-    bounds = {"word": WORDS, "label": CLASSES} if pulls is None else pulls
+def input_graphs(draw: Draw) -> InputGraph:
+    """Draw a graph that pulls whole numbers, "word" (under WORDS) and "label" (under CLASSES)."""
+    lists = draw(child_lists())
     values = {
         name: np.array(
             draw(st.lists(st.integers(-1, bound - 1), min_size=len(lists), max_size=len(lists))),
             np.int32,
         )
-        for name, bound in bounds.items()
+        for name, bound in (("word", WORDS), ("label", CLASSES))
     }
     return InputGraph.from_children(lists, values)
 
 
 @st.composite
-def graph_batches(
-    draw: Draw,
-    shapes: st.SearchStrategy[ChildLists] | None = None,
-    max_graphs: int = 4,
-    pulls: Mapping[str, int] | None = None,
-) -> GraphBatch:
-    """Draw 1 to `max_graphs` input graphs side by side."""
-    graphs = draw(st.lists(input_graphs(shapes, pulls), min_size=1, max_size=max_graphs))
-    return GraphBatch.from_graphs(graphs)
+def graph_batches(draw: Draw) -> GraphBatch:
+    """Draw 1 to 4 input graphs side by side."""
+    return GraphBatch.from_graphs(draw(st.lists(input_graphs(), min_size=1, max_size=4)))
 
 
 def one_graph(

@@ -28,7 +28,6 @@ from tests.runs import Way
 from vertexrt.errors import DeviceError, VertexrtError
 from vertexrt.native.load import load
 
-Array = np.ndarray[Any, Any]
 NEVER = -1
 ENDED = KeyboardInterrupt, MemoryError, DeviceError  # as which a GPU names that memory is missing
 LOADER = "loader, batched, 2"

@@ -39,9 +39,8 @@ def copied(net: vrt.Network) -> dict[str, np.ndarray]:
     return dict(net.parameters)
 
 
-def back(net: vrt.Network, of: vrt.GraphBatch, scale: float = 1.0) -> vrt.types.Gradients:
-    run = net.record(of)
-    return run.backward(scale=scale)
+def back(net: vrt.Network, of: vrt.GraphBatch) -> vrt.types.Gradients:
+    return net.record(of).backward()
 
 
 @pytest.mark.parametrize(

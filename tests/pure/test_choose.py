@@ -16,7 +16,6 @@ from tests.package_source import ROOT
 from tests.paper_device import on_paper
 from tests.strategies import WORDS, with_pulls
 from vertexrt.engine.choose import SAMPLES, TIMED, Chooser, Tuner, size_class, work_of
-from vertexrt.engine.variant import Passes
 from vertexrt.graph import GraphBatch, InputGraph
 from vertexrt.kernels.cpu.backend import CpuBackend
 from vertexrt.kernels.ways import Configuration, Work
@@ -49,9 +48,9 @@ def chooser_of(multiplications: float = 1e6, threads: int = 2) -> Chooser:
     return Chooser(CPU, work(multiplications), CPU.ways(threads, None))
 
 
-def h200(function: Any, engine: str = "auto", passes: Passes | None = None) -> Chooser:
+def h200(function: Any) -> Chooser:
     """Return what chooses for a function on such a GPU, of which nothing runs here."""
-    net = on_paper(function, None, of_device=132, engine=engine, passes=passes)
+    net = on_paper(function, None, of_device=132, engine="auto")
     return net.executor.model.chooser
 
 

@@ -80,12 +80,6 @@ TYPED_DAG = (
     '{"nodes": [{"id": 1, "type": "a", "x": 2}, {"id": 2, "type": "b"}], "links": '
     '[{"source": 1, "target": 2, "relation": "r", "w": 0.5}], "directed": true, "graph": {}}'
 )
-SENTENCES = (
-    "text from ., 5 classes\n"
-    "label: <unk>, <eos>, a, b, c; word: <unk>, <eos>, a, b, c\n"
-    "train: label=a word=<eos>; label=b word=a (0); label=a word=b (1); label=<eos> word=a (2)\n"
-    "train: label=c word=<eos>; label=<eos> word=c (0)"
-)
 DIGITS = "7" * 5000
 VECTORS = '{"v": [[[1, 2]], [[3, 4]], [[5, 6]]]}'
 SENTENCE = conllu(

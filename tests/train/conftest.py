@@ -40,13 +40,16 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def cli(
-    prepared: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def bare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Cli:
-    """Run command lines in this process, in a folder of the test."""
-    shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
+    """Run command lines in this process, in an empty folder of the test."""
     monkeypatch.chdir(tmp_path)
     return Cli(tmp_path, capsys)
+
+
+@pytest.fixture
+def cli(prepared: Path, bare: Cli) -> Cli:
+    """Run them in a folder with data and runs on them."""
+    shutil.copytree(prepared, bare.folder, dirs_exist_ok=True)
+    return bare

@@ -106,11 +106,10 @@ def predicted(cli: Cli, data: str, *more: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
+def cli(bare: Cli) -> Cli:
     """Run command lines in a folder with trees alone."""
-    monkeypatch.chdir(tmp_path)
     write_trees(Path("data"))
-    return Cli(tmp_path, capsys)
+    return bare
 
 
 @pytest.mark.parametrize("name", FILES)

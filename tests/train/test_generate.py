@@ -12,7 +12,7 @@ import pytest
 
 import vertexrt as vrt
 from examples import tree_decoder
-from vertexrt.cli.main import main
+from tests.train.cli_runs import Cli
 from vertexrt.data.files import Text
 from vertexrt.data.readers import sentences
 from vertexrt.models import GRULanguageModel, LSTMLanguageModel
@@ -47,45 +47,35 @@ def test_a_language_model_goes_on(model: Any) -> None:
         assert list(one.words) == wanted.tolist()
 
 
-def test_words_are_reversed_by_commands(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run, out = str(tmp_path / "run"), tmp_path / "out.jsonl"
-    rates = ["--lr", "0.008", "--schedule", "cosine", "--threads", "1", "--quiet"]
-    assert main(["train", "seq2seq", "--epochs", "12", "--out", run, *rates]) == 0
-    capsys.readouterr()
-    assert main(["eval", run, "--split", "test", "--num-beams", "2"]) == 0
-    given, made = capsys.readouterr().out.splitlines()[-2:]
+def test_words_are_reversed_by_commands(bare: Cli) -> None:
+    rates = "--lr 0.008 --schedule cosine --threads 1 --quiet"
+    bare(f"train seq2seq --epochs 12 --out run {rates}")
+    given, made = bare("eval run --split test --num-beams 2").splitlines()[-2:]
     assert given.startswith("test, given the words before: loss ")
     assert float(made.removeprefix("test, generated: exact match ").split()[0]) >= 99
-    assert main(["predict", run, "--out", str(out), "--temperature", "0.1", "--seed", "3"]) == 0
+    bare("predict run --out out.jsonl --temperature 0.1 --seed 3")
     text = vrt.data.load("generated", format="pairs").splits["test"]
-    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    lines = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
     assert len(lines) == len(text) == 100
     assert all(set(line) == {"prediction", "score"} for line in lines)
-    assert main(["eval", run, "--bleu"]) == (0 if find_spec("sacrebleu") else 2)
-    shown = capsys.readouterr()
-    assert "BLEU 9" in shown.out or "BLEU 100" in shown.out or ".[bleu]" in shown.err
-    assert main(["predict", run, "--max-length", "2"]) == 0
-    assert len(json.loads(capsys.readouterr().out.splitlines()[0])["prediction"]) == 2
+    shown = bare("eval run --bleu", code=0 if find_spec("sacrebleu") else 2)
+    assert "BLEU 9" in shown or "BLEU 100" in shown or ".[bleu]" in shown
+    first = bare("predict run --max-length 2").splitlines()[0]
+    assert len(json.loads(first)["prediction"]) == 2
 
 
-def test_texts_go_on_by_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_texts_go_on_by_command(bare: Cli) -> None:
     for split in ("train", "valid", "test"):
-        (tmp_path / f"{split}.txt").write_text("a b\nb a\n")
-    run = str(tmp_path / "run")
-    small = ["--hidden", "4", "--embed", "4", "--epochs", "1", "--device", "reference", "--quiet"]
-    assert main(["train", "gru-lm", "--data", str(tmp_path), "--out", run, *small]) == 0
-    capsys.readouterr()
-    assert main(["predict", run, "--max-length", "3"]) == 0
-    words = [json.loads(line)["prediction"] for line in capsys.readouterr().out.splitlines()]
+        Path(f"{split}.txt").write_text("a b\nb a\n")
+    small = "--hidden 4 --embed 4 --epochs 1 --device reference --quiet"
+    bare(f"train gru-lm --data . --out run {small}")
+    shown = bare("predict run --max-length 3").splitlines()
+    words = [json.loads(line)["prediction"] for line in shown]
     assert len(words) == 2
     assert all(len(each) <= 3 for each in words)
-    assert main(["eval", run, "--num-beams", "2"]) == 2
-    assert (
-        "[--num-beams] gru-lm is of the task language-model; expected a translation, or"
-        in capsys.readouterr().err
-    )
-    assert main(["predict", run]) == 0
-    assert "loss" in capsys.readouterr().out
+    told = "[--num-beams] gru-lm is of the task language-model; expected a translation, or"
+    assert told in bare("eval run --num-beams 2", code=2)
+    assert "loss" in bare("predict run")
 
 
 def test_a_tree_is_written_again_from_one_vector() -> None:
