@@ -5,7 +5,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import llvmlite.binding as llvm
 import pytest
 import scipy.linalg  # noqa: F401 (loads all BLAS libraries)
 from threadpoolctl import threadpool_limits
@@ -14,7 +13,7 @@ from tests.devices import NEEDED, require
 from tests.runs import Way
 from vertexrt.cache.folders import folders
 from vertexrt.config import config
-from vertexrt.native.load import machine
+from vertexrt.native import load
 
 os.environ.setdefault("VERTEXRT_CHECK", "1")
 
@@ -44,12 +43,7 @@ OPTIMISED = {
     "test_threads.py",
     "test_values.py",
 }
-TUNED, VERSION = llvm.create_pipeline_tuning_options, llvm.llvm_version_info
-
-
-def untuned(speed_level: int) -> llvm.PipelineTuningOptions:
-    """Return options of no pass, whatever was asked for."""
-    return TUNED(0)
+SPEED_LEVEL = load.SPEED_LEVEL
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
@@ -68,11 +62,10 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Compile as the file of the test wants it; skip what needs a GPU where there is none."""
-    options = TUNED if OPTIMISED.intersection(item.path.parts) else untuned
-    if llvm.create_pipeline_tuning_options is not options:
-        llvm.create_pipeline_tuning_options = options
-        llvm.llvm_version_info = VERSION if options is TUNED else (*VERSION, "unoptimised")
-        machine.cache_clear()
+    level = SPEED_LEVEL if OPTIMISED.intersection(item.path.parts) else 0
+    if level != load.SPEED_LEVEL:
+        load.SPEED_LEVEL = level
+        load.machine.cache_clear()
     if item.get_closest_marker("gpu"):
         require("cuda")
 

@@ -22,6 +22,7 @@ from vertexrt.config import config
 from vertexrt.locks import hold_at_fork
 
 KIND = "llvm"  # of cache entries
+SPEED_LEVEL = 3  # of LLVM's passes
 METHOD = 2  # how this module compiles: entries of another one are not used
 
 # Another thread may be compiling; its lock would stay taken in a forked child.
@@ -53,7 +54,7 @@ def machine() -> tuple[Any, tuple[str, ...]]:
     machine = target.create_target_machine(
         cpu=cpu, features=features, opt=3, reloc="pic", codemodel="default", jit=True
     )
-    version = f"{'.'.join(map(str, llvm.llvm_version_info))}, as of {METHOD}"
+    version = f"{'.'.join(map(str, llvm.llvm_version_info))}, level {SPEED_LEVEL}, as of {METHOD}"
     return machine, (triple, cpu, features, version)
 
 
@@ -114,7 +115,7 @@ def _compiled(machine: Any, text: str, unroll: bool) -> bytes:
     if config().check:
         module.verify()
     module.triple, module.data_layout = llvm.get_process_triple(), str(machine.target_data)
-    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options = llvm.create_pipeline_tuning_options(speed_level=SPEED_LEVEL)
     options.loop_unrolling = unroll
     passes = llvm.create_pass_builder(machine, options)
     pipeline = passes.getModulePassManager()
