@@ -505,18 +505,16 @@ class Builder:
 
         Each vertex has its own matrix, so it is no product of all rows by one.
         """
-        if (len(x.shape), len(y.shape)) not in ((2, 1), (1, 2)):
-            return None
         left = len(x.shape) == 2
         matrix, vector = (x, y) if left else (y, x)
-        rows, columns = matrix.shape
-        if vector.shape != ((columns,) if left else (rows,)):
+        if len(matrix.shape) != 2 or len(vector.shape) != 1:
             return None
-        each = 1 if left else columns
+        rows, columns = matrix.shape
+        size, each, apart = (rows, 1, columns) if left else (columns, columns, 1)
+        if size * vector.type.size != matrix.type.size:
+            return None
         whole = self.emit("repeat", vector, shape=matrix.shape, each=each)
-        size, side_by_side = (rows, columns) if left else (columns, 1)
-        terms = self.emit("mul", matrix, whole)
-        return self.emit("sum_repeated", terms, shape=(size,), each=side_by_side)
+        return self.emit("sum_repeated", matrix * whole, shape=(size,), each=apart)
 
     def compare(self, op: str, x: Operand, y: Operand) -> Value:
         """Append a comparison; a whole number compared with an integer pull is an integer."""

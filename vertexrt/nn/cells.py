@@ -243,9 +243,9 @@ def zoneout(new: Operand, old: Operand, p: float) -> Value:
     if not is_real(p) or not 0.0 <= p < 1.0:
         refuse("zoneout", f"p is {p!r}", "0 <= p < 1", "pass the share that stays")
     fresh, before = value_of(new), value_of(old)
-    drawn = uniform(fresh.shape or (1,)) >= float(p)
+    drawn = uniform(fresh.shape) >= float(p)
     take = where(emit("training", shape=()), drawn, full(drawn.shape, 1.0 - p))
-    return before + (take if fresh.shape else take[0]) * (fresh - before)
+    return before + take * (fresh - before)
 
 
 def _eps_of(where_: str, eps: object) -> float:
