@@ -259,15 +259,9 @@ def tile(x: Operand, times: int) -> Value:
 
 
 def _to_repeat(where_: str, x: Operand, times: int) -> Value:
-    value = value_of(x)
-    if len(value.shape) != 1 or not is_whole(times) or times < 1:
-        refuse(
-            where_,
-            f"shape {list(value.shape)}, {times!r} times",
-            "a vector, and a positive whole number",
-            "write vrt.stack(x) for a number",
-        )
-    return value
+    if not is_whole(times) or times < 1:
+        refuse(where_, f"{times!r} times", "a positive whole number", "pass a number")
+    return _vector(where_, x)
 
 
 def outer(x: Operand, y: Operand) -> Value:
@@ -277,10 +271,7 @@ def outer(x: Operand, y: Operand) -> Value:
 
     Raises: TraceError for what are no vectors.
     """
-    left, right = value_of(x), value_of(y)
-    if len(left.shape) != 1 or len(right.shape) != 1:
-        got = f"shapes {list(left.shape)} and {list(right.shape)}"
-        refuse("outer", got, "two vectors", "write x * y for a number and a vector")
+    left, right = _vector("outer", x), _vector("outer", y)
     shape = left.type.size, right.type.size
     rows = emit("repeat", left, shape=shape, each=shape[1])
     return rows * emit("repeat", right, shape=shape, each=1)
@@ -466,15 +457,12 @@ def prod(x: Operand, *, axis: str | None = None) -> Value:
             value = concat(value[:half] * value[half : 2 * half], *rest)
         return value[0]
     zero = value == 0.0
-    factor, size = where(zero, 1.0, value), where(zero, 1.0, abs(value))
-    odd = 0.5 * sum(where(value < 0.0, 1.0, 0.0), axis=CHILDREN)
-    sign = 1.0 - 4.0 * (odd - floor(odd))
-    found = stop_gradient(sign * exp(sum(log(size), axis=CHILDREN)))
-    zeros_of = stop_gradient(sum(zero, axis=CHILDREN))
+    factor = where(zero, 1.0, value)
+    sign = cos(math.pi * sum(value < 0.0, axis=CHILDREN))
+    found = stop_gradient(sign * exp(sum(log(abs(factor)), axis=CHILDREN)))
+    zeros_of = sum(zero, axis=CHILDREN)
     # The product of the other children: of all, but for the one zero; nothing beside two.
-    others = where(
-        zero, where(zeros_of == 1.0, found, 0.0), where(zeros_of == 0.0, found / factor, 0.0)
-    )
+    others = where(zeros_of == zero, found / factor, 0.0)
     slope = sum(stop_gradient(others) * value, axis=CHILDREN)
     return straight_through(slope, where(zeros_of == 0.0, found, 0.0))
 

@@ -106,19 +106,13 @@ class Trace:
 
         Raises: TraceError for numbers that are not finite.
         """
-        if not np.isfinite(array).all():
-            refuse(
-                "trace",
-                f"an array of shape {list(array.shape)} that is not finite",
-                "finite numbers",
-                "write a large one, such as -1e30, to leave something out of a softmax",
-            )
+        first = self.builder.number(array.flat[np.isfinite(array).argmin()])
         arrays: list[Parameter] = vars(self.function).setdefault(ARRAYS, [])
         for parameter, known in zip(arrays, self.arrays, strict=True):
             if known.shape == array.shape and (known == array).all():
                 return parameter
-        if array.ndim == 1 and (array == array[0]).all():
-            return self.builder.const(float(array[0]), array.shape)
+        if array.ndim == 1 and (array == first).all():
+            return self.builder.const(first, array.shape)
         kind = "" if self.names is None else f"{self.names.types[id(self.function)]}."
         found = Parameter(array.shape, constant(array), trainable=False)
         found.name = f"{kind}{ARRAYS}.{len(arrays)}"

@@ -464,7 +464,7 @@ class Builder:
         """Return what operators take: a traced value, a number, or what stands for an array."""
         if isinstance(x, Operators):
             return x
-        real = isinstance(x, np.ndarray) and x.ndim > 0 and x.dtype.kind in "biuf"
+        real = isinstance(x, np.ndarray) and x.ndim > 0 < x.size and x.dtype.kind in "biuf"
         return self.array_as(x) if real and self.array_as else self.number(x)
 
     def number(self, x: Operand) -> float:
@@ -569,11 +569,12 @@ class Builder:
         start, count, step = chosen.start, len(chosen), chosen.step
         if step == 1 or count < 2:
             return self.emit("slice", x, start=start, shape=(count,))
-        end = start + count * step  # of whole rows
-        inside = self.emit("slice", x, start=start, shape=(min(end, x.type.size) - start,))
-        if end > x.type.size:
-            rest = self.const(0.0, (end - x.type.size,))
-            inside = self.emit("concat", inside, rest, shape=(end - start,))
+        size = count * step  # of whole rows
+        end = min(x.type.size - start, size)
+        parts = [self.emit("slice", x, start=start, shape=(end,))]
+        if end < size:
+            parts.append(self.const(0.0, (size - end,)))
+        inside = self.emit("concat", *parts, shape=(size,))
         first = self.emit("equal", self.emit("arange", shape=(step,)), 0.0)
         mask = self.emit("repeat", first, shape=inside.shape, each=1)
         kept = self.emit("where", mask, inside, 0.0)

@@ -199,9 +199,12 @@ class MultiHeadAttention(Cell):
     def __call__(self, query: Operand, children: Operand) -> Value:
         """Return [embed_dim] of a query of the vertex and a vector of each child."""
         n, each = self.size, self.size // self.heads
-        q = self.in_proj_weight[:n] @ query + self.in_proj_bias[:n]
-        k = self.in_proj_weight[n : 2 * n] @ children + self.in_proj_bias[n : 2 * n]
-        v = self.in_proj_weight[2 * n :] @ children + self.in_proj_bias[2 * n :]
+
+        def projected(part: int, x: Operand) -> Value:
+            rows = slice(part * n, (part + 1) * n)
+            return self.in_proj_weight[rows] @ x + self.in_proj_bias[rows]
+
+        q, k, v = projected(0, query), projected(1, children), projected(2, children)
         score = reshape(q * k, self.heads, each) @ full(each, each**-0.5)
         share = repeat(softmax(score, axis="children"), each)
         return self.out_proj(sum(share * v, axis="children"))

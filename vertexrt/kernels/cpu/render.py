@@ -454,14 +454,15 @@ class _KernelCode(Code):
         if isinstance(fill.value, ReadElement) and fill.value.index.step > 1 and fill.child < 0:
             self._add_rows(fill, fill.value)
             return
-        read = [e.index for e in expressions_in(fill.value) if isinstance(e, ReadElement | Leaf)]
-        maps = {x.repeats for x in read if x.repeats}
-        rows = {each if each > 1 else size for ((_, each, size), *_) in maps}
-        plain = all(len(x) == 1 and x[0][0] == 0 for x in maps) and fill.child < 0
-        whole = len(rows) == 1 and fill.to.size % min(rows) == 0
-        if whole and plain and fill.spans == ((0, fill.to.size),):
-            self._fill_rows(fill, *rows)
-            return
+        read = (e.index for e in expressions_in(fill.value) if isinstance(e, ReadElement | Leaf))
+        maps = {(len(x.repeats), *x.repeats[0]) for x in read if x.repeats}
+        rows = {each if each > 1 else size for _, _, each, size in maps}
+        plain = all((count, first) == (1, 0) for count, first, _, _ in maps) and fill.child < 0
+        if len(rows) == 1 and plain and fill.spans == ((0, fill.to.size),):
+            (row,) = rows
+            if fill.to.size % row == 0:
+                self._fill_rows(fill, row)
+                return
 
         def value(j: Register) -> Register:
             return self.math.as_real(self.element(fill.value, j))
