@@ -70,6 +70,17 @@ def test_arrays_of_numpy_are_constants(way: Way) -> None:
     assert [*way.compile(function).parameters] == [*net.parameters]  # traced again
 
 
+def test_matrices_and_arrays_multiply_from_both_sides() -> None:
+    def body(f: Any) -> Any:
+        m = vrt.outer(f.x, f.x[:2])
+        return m @ np.array([1.0, 3.0]) + m.shape[1] * (f.x @ nine)
+
+    nine = np.outer(np.arange(3.0), np.arange(3.0))
+    out = compiled(Way("cpu"), Alone(body))(batch())["out"][:4]
+    expected = [np.outer(x, x[:2]) @ [1, 3] + 2 * (x @ nine) for x in X]
+    np.testing.assert_allclose(out, expected, 1e-6)
+
+
 def test_constants_of_types_have_names_of_their_types() -> None:
     model = vrt.Model()
     model.one = Alone(lambda f: f.x * np.arange(3))  # type: ignore[attr-defined]

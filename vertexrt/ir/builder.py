@@ -142,7 +142,7 @@ class Operators:
     # What would otherwise be Python's TypeError, or a wrong meaning.
 
     def __matmul__(self, other: Operand) -> Value:
-        if isinstance(self, Value) and isinstance(other, Operators):
+        if isinstance(self, Value) and isinstance(other, Operators | np.ndarray):
             found = self.builder.product_of_values(self, self.builder.lift(other))
             if found is not None:
                 return found
