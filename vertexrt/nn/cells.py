@@ -200,7 +200,7 @@ class MultiHeadAttention(Cell):
         """Return [embed_dim] of a query of the vertex and a vector of each child."""
         n, each = self.size, self.size // self.heads
 
-        def projected(part: int, x: Operand) -> Value:
+        def projected(part: int, x: Operand) -> Any:
             rows = slice(part * n, (part + 1) * n)
             return self.in_proj_weight[rows] @ x + self.in_proj_bias[rows]
 
