@@ -80,10 +80,12 @@ assert at_root(lambda f, x, y: vrt.repeat(x, 2)) == [-1.0, -1.0, 2.0, 2.0]
 assert at_root(lambda f, x, y: vrt.tile(x, 2)) == [-1.0, 2.0, -1.0, 2.0]
 #: vrt.cumsum
 assert at_root(lambda f, x, y: vrt.cumsum(vrt.concat(x, y))) == [-1.0, 1.0, 4.0, 4.5]
+assert at_root(lambda f, x, y: vrt.sum(vrt.cumsum(f.gather_all().h, axis="children"))) == [5.0, 8.0]
 #: vrt.sort
 assert at_root(lambda f, x, y: vrt.sort(vrt.concat(x, y))) == [-1.0, 0.5, 2.0, 3.0]
 #: vrt.top_k
 assert at_root(lambda f, x, y: vrt.top_k(vrt.concat(x, y), 2)) == [3.0, 2.0]
+assert at_root(lambda f, x, y: vrt.top_k(f.gather_all().h, 2)) == [[3.0, 4.0], [1.0, 2.0]]
 #: vrt.outer
 assert at_root(lambda f, x, y: vrt.outer(x, y)) == [[-3.0, -0.5], [6.0, 1.0]]
 assert at_root(lambda f, x, y: vrt.outer(x, y) @ y) == [-9.25, 18.5]

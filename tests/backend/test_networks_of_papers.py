@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.agreement import EVERYWHERE, ways
+from tests.agreement import EVERYWHERE
 from tests.backend.test_cuda_kernels import Case, sources_of
 from tests.runs import Way
 from vertexrt import nn
@@ -248,7 +248,7 @@ NETWORKS = {
 }
 
 
-@pytest.mark.parametrize("way", [*ways(EVERYWHERE)])
+@pytest.mark.parametrize("way", EVERYWHERE)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_network_of_a_paper_is_that_of_pytorch(name: str, way: Way) -> None:
     make, graph, loss = NETWORKS[name]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.agreement import EVERYWHERE, ways
+from tests.agreement import EVERYWHERE
 from tests.bodies import WithBody
 from tests.runs import Way
 from vertexrt.api.init import draw
@@ -51,7 +51,7 @@ def compiled(way: Way, function: vrt.VertexFunction) -> vrt.Network:
     return net
 
 
-@pytest.mark.parametrize("way", [*ways(EVERYWHERE)])
+@pytest.mark.parametrize("way", EVERYWHERE)
 def test_arrays_of_numpy_are_constants(way: Way) -> None:
     """From both sides, twice the same one once; one that is equal everywhere is no parameter."""
 
@@ -70,6 +70,17 @@ def test_arrays_of_numpy_are_constants(way: Way) -> None:
     assert [*way.compile(function).parameters] == [*net.parameters]  # traced again
 
 
+def test_matrices_and_arrays_multiply_from_both_sides() -> None:
+    def body(f: Any) -> Any:
+        m = vrt.outer(f.x, f.x[:2])
+        return m @ np.array([1.0, 3.0]) + m.shape[1] * (f.x @ nine)
+
+    nine = np.outer(np.arange(3.0), np.arange(3.0))
+    out = compiled(Way("cpu"), Alone(body))(batch())["out"][:4]
+    expected = [np.outer(x, x[:2]) @ [1, 3] + 2 * (x @ nine) for x in X]
+    np.testing.assert_allclose(out, expected, 1e-6)
+
+
 def test_constants_of_types_have_names_of_their_types() -> None:
     model = vrt.Model()
     model.one = Alone(lambda f: f.x * np.arange(3))  # type: ignore[attr-defined]
@@ -78,13 +89,13 @@ def test_constants_of_types_have_names_of_their_types() -> None:
     assert {"one.arrays_in_forward.0", "two.arrays_in_forward.0"} < {*net.parameters}
 
 
-@pytest.mark.parametrize("way", [*ways(EVERYWHERE)])
+@pytest.mark.parametrize("way", EVERYWHERE)
 def test_children_are_counted(way: Way) -> None:
     out = compiled(way, Alone(lambda f: f.count_children() * f.b))(batch())["out"]
     np.testing.assert_allclose(out, np.outer([0, 0, 0, 3, 1], [0.5, -1.0, 2.0]), 1e-6)
 
 
-@pytest.mark.parametrize("way", [*ways(EVERYWHERE)])
+@pytest.mark.parametrize("way", EVERYWHERE)
 def test_training_is_known_when_it_is_compiled(way: Way) -> None:
     net = way.compile(Alone(lambda f: vrt.where(f.training, f.x, f.b * f.training - f.x)))
     for found, sign in (
@@ -108,7 +119,7 @@ def test_losses_that_are_pushed_add_up() -> None:
     np.testing.assert_allclose(run.backward().parameters["b"], 2.0 * np.array([1, 2, 3]) + 2.0)
 
 
-@pytest.mark.parametrize("way", [*ways(EVERYWHERE)])
+@pytest.mark.parametrize("way", EVERYWHERE)
 @pytest.mark.parametrize("axis", ["children", "elements"])
 def test_products_go_through_zeros(axis: str, way: Way) -> None:
     """Of children with no, one and two zeros: the derivative is the product of the others."""

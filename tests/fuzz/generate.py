@@ -20,7 +20,7 @@ from tests.fuzz.function import (
     Slot,
     prune,
 )
-from tests.fuzz.sketch import STATE, Sketch
+from tests.fuzz.sketch import MOST_CHILDREN, STATE, Sketch
 
 FUNCTIONS = (
     *("sigmoid", "tanh", "tanh", "relu", "exp", "log", "sqrt", "neg"),
@@ -247,12 +247,16 @@ def _repeated(s: Sketch, rows: bool) -> None:
     n, m, bound = s.length(x), s.length(y), s.bound(x) * s.bound(y)
     op = s.pick(("repeat", "tile", "outer", "outer_left", "outer_right", "cumsum", "sort", "top_k"))
     if op == "cumsum":
-        s.emit(op, (x,), (n,), s.bound(x) * n)
+        over = s.pick(("children", "elements")) if rows else ""
+        s.emit(op, (x,), (n,), s.bound(x) * (MOST_CHILDREN if rows else n), (over,))
+    elif op == "top_k" and rows and s.chance(0.6):
+        k = s.number(1, 4)
+        s.emit("top_children", (x,), (k * n,), s.bound(x), (k, k * n), "")
     elif op == "sort":
         s.emit(op, (x,), (n,), s.bound(x), (s.chance(0.5),))
     elif op == "top_k":
         k = s.number(1, n + 1)
-        s.emit(op, (x,), (k,), s.bound(x), (k,))
+        s.emit(op, (x,), (k,), s.bound(x), (k, "elements"))
     elif op in ("repeat", "tile"):
         times = s.pick((1, 2, 3))
         s.emit(op, (x,), (n * times,), s.bound(x), (times,))

@@ -76,10 +76,22 @@ def reshape(x: Operand, *shape: int) -> Value:
     return taken(v, np.arange(np.prod(v.shape)), shape)
 
 
-def cumsum(x: Operand) -> Value:
-    """Add up the elements before each, and it."""
+def cumsum(x: Operand, *, axis: str | None = None) -> Value:
+    """Add up the elements before each, or the children, and it."""
     v = lift(x)
-    return stack(*(sum(v[: k + 1], axis="elements") for k in range(v.shape[0])))
+    along = 0 if axis == "children" else 1
+    count = v.number.shape[along]
+    lower = np.tril(np.ones((count, count)))
+
+    def summed(number: Bounded, back: bool) -> Bounded:
+        given = [np.moveaxis(part, along, 0) for part in (number.value, number.error)]
+        weights = lower.T if back else lower
+        value, error = (np.tensordot(weights, part, 1) for part in given)
+        terms = np.tensordot(weights, np.abs(given[0]), 1) * np.sqrt(builtins.max(count, 1))
+        return Bounded(np.moveaxis(value, 0, along), np.moveaxis(error + terms, 0, along))
+
+    number = summed(v.number, False)
+    return Value(v.tape, number, v.shape, v.children, (v,), lambda g: (summed(g, True),))
 
 
 def sort(x: Operand, *, descending: bool = False) -> Value:
@@ -88,21 +100,28 @@ def sort(x: Operand, *, descending: bool = False) -> Value:
     return found if descending else -found
 
 
-def top_k(x: Operand, k: int) -> Value:
-    """Return the largest elements."""
+def top_k(x: Operand, k: int, *, axis: str | None = None) -> Value:
+    """Return the largest elements, or the largest of children; zeros where there are none."""
     v = lift(x)
-    order = np.argsort(-v.number.value, 1, kind="stable")
-    places = np.arange(len(order))[:, None], order
-    ordered = Bounded(v.number.value[places], v.number.error[places])
-    v.tape.compared(ordered[:, 1:], ordered[:, :-1])
+    (along,) = _axes(v, axis)
+    given, error = (np.moveaxis(part, along, 0) for part in (v.number.value, v.number.error))
+    order = np.argsort(-given, 0, kind="stable")
+    ordered = Bounded(np.take_along_axis(given, order, 0), np.take_along_axis(error, order, 0))
+    v.tape.compared(ordered[1:], ordered[:-1])
+    none = exact(np.zeros((builtins.max(k - len(order), 0), *order.shape[1:])))
+    found = join([ordered[:k], none], 0)
 
     def vjp(g: Bounded) -> Sequence[Bounded]:
-        whole = exact(np.zeros(v.number.shape))
-        chosen = places[0], order[:, :k]
-        whole.value[chosen], whole.error[chosen] = g.value, g.error
-        return (whole,)
+        whole = [np.zeros(given.shape), np.zeros(given.shape)]
+        for part, each in zip(whole, (g.value, g.error), strict=True):
+            each = each.reshape(k, *order.shape[1:]) if along == 0 else np.moveaxis(each, 1, 0)
+            np.put_along_axis(part, order[:k], each[: len(order)], 0)
+        return (Bounded(*(np.moveaxis(part, 0, along) for part in whole)),)
 
-    return Value(v.tape, ordered[:, :k], (k,), v.children, (v,), vjp)
+    if along == 0:
+        return Value(v.tape, found.reshape(1, k, *v.shape), (k, *v.shape), None, (v,), vjp)
+    number = Bounded(found.value.T, found.error.T)
+    return Value(v.tape, number, (k,), v.children, (v,), vjp)
 
 
 def dot(x: Operand, y: Operand) -> Value:

@@ -73,9 +73,9 @@ def options(call: str, *names: str) -> list[str]:
     return [f"{call}{name}=odd)" for name in names]
 
 
-ONE = "abs argmax cos cumsum erf exp floor log ones relu sigmoid sin sqrt stack stop_gradient tanh"
-TWO = "concat dot embed full maximum minimum outer repeat split straight_through tile top_k"
-REDUCTIONS = "logsumexp log_softmax max mean prod softmax sum"
+ONE = "abs argmax cos erf exp floor log ones relu sigmoid sin sqrt stack stop_gradient tanh"
+TWO = "concat dot embed full maximum minimum outer repeat split straight_through tile"
+REDUCTIONS = "cumsum logsumexp log_softmax max mean prod softmax sum"
 ACTIVATIONS = {
     **dict.fromkeys(("silu", "softplus"), "odd"),
     **dict.fromkeys(("block_diagonal", "elu", "gelu", "leaky_relu"), "odd, other"),
@@ -90,6 +90,7 @@ IN_FORWARD: dict[str, list[str]] = {
     **{name: [f"vrt.{name}(odd, axis=other)"] for name in REDUCTIONS.split()},
     **{name: [f"vrt.{name}(odd, other, odd)"] for name in ("clip", "reshape", "where")},
     "zeros": ["vrt.zeros(odd)"],
+    "top_k": ["vrt.top_k(odd, other)", "vrt.top_k(odd, 1, axis=other)"],
     "losses": [f"vrt.losses.{name}(odd, other)" for name in vrt.losses.__all__],
     "random": [f"vrt.random.{name}(odd, other, odd)" for name in vrt.random.__all__],
     "activations": [f"vrt.nn.{name}({given})" for name, given in ACTIVATIONS.items()],

@@ -18,6 +18,7 @@ from vertexrt.ir.user_line import refuse
 Operand = Any  # Value | Parameter | float
 
 CHILDREN, ELEMENTS = "children", "elements"  # axes of a reduction
+MOST_LARGEST = 64  # of children: each is a sum over all
 
 
 def value_of(x: Operand) -> Value:
@@ -258,15 +259,9 @@ def tile(x: Operand, times: int) -> Value:
 
 
 def _to_repeat(where_: str, x: Operand, times: int) -> Value:
-    value = value_of(x)
-    if len(value.shape) != 1 or not is_whole(times) or times < 1:
-        refuse(
-            where_,
-            f"shape {list(value.shape)}, {times!r} times",
-            "a vector, and a positive whole number",
-            "write vrt.stack(x) for a number",
-        )
-    return value
+    if not is_whole(times) or times < 1:
+        refuse(where_, f"{times!r} times", "a positive whole number", "pass a number")
+    return _vector(where_, x)
 
 
 def outer(x: Operand, y: Operand) -> Value:
@@ -276,10 +271,7 @@ def outer(x: Operand, y: Operand) -> Value:
 
     Raises: TraceError for what are no vectors.
     """
-    left, right = value_of(x), value_of(y)
-    if len(left.shape) != 1 or len(right.shape) != 1:
-        got = f"shapes {list(left.shape)} and {list(right.shape)}"
-        refuse("outer", got, "two vectors", "write x * y for a number and a vector")
+    left, right = _vector("outer", x), _vector("outer", y)
     shape = left.type.size, right.type.size
     rows = emit("repeat", left, shape=shape, each=shape[1])
     return rows * emit("repeat", right, shape=shape, each=1)
@@ -302,12 +294,19 @@ def reshape(x: Operand, *shape: int) -> Value:
     return emit("slice", value, start=0, shape=extents)
 
 
-def cumsum(x: Operand) -> Value:
-    """Add up the elements before each, and it: [N] to [N]; in the order of a tree.
+def cumsum(x: Operand, *, axis: str | None = None) -> Value:
+    """Add up the elements before each, and it; or the children, in the order of their slots.
 
-    Raises: TraceError for what is no vector.
+    Args:
+        x: [N], or a value per child.
+        axis: as of `softmax`.
+    Returns: the shape of x.
+    Raises: as `softmax`, and for what is no vector.
     """
-    value, step = _vector("cumsum", x), 1
+    value = value_of(x)
+    if _over_children("cumsum", value, axis, None):
+        return value + _before(value, 0.0 * value)
+    value, step = _vector("cumsum", value), 1
     while step < value.type.size:
         value = value + concat(zeros(step), value[:-step])
         step *= 2
@@ -325,14 +324,25 @@ def sort(x: Operand, *, descending: bool = False) -> Value:
     return found if down else -found
 
 
-def top_k(x: Operand, k: int) -> Value:
-    """Return the k largest elements of a vector, the largest first: [N] to [k].
+def top_k(x: Operand, k: int, *, axis: str | None = None) -> Value:
+    """Return the k largest over the children of a value per child; else over the elements.
 
-    It compares all pairs; of equal elements the first comes first.
+    It compares all pairs; of equal ones the first comes first.
 
-    Raises: TraceError for what is no vector of k elements or more.
+    Args:
+        axis: as of `sum`.
+    Returns: [k], the largest first; over children of vectors [k, N], each element by itself, and
+        zeros for children that there are not.
+    Raises: as `sum`, and for a vector of less than k elements.
     """
-    value = _vector("top_k", x)
+    value = value_of(x)
+    if _over_children("top_k", value, axis):
+        if not is_whole(k) or not 1 <= k <= MOST_LARGEST:
+            refuse("top_k", f"k is {k!r}", f"1 to {MOST_LARGEST}, of children", "take fewer")
+        rank = _before(0.0 * value + 1.0, value)
+        every = [sum(where(rank == float(n), value, 0.0), axis=CHILDREN) for n in range(k)]
+        return reshape(concat(*every), k, value.type.size) if value.shape else stack(*every)
+    value = _vector("top_k", value)
     n = value.type.size
     if not is_whole(k) or not 1 <= k <= n:
         refuse("top_k", f"k is {k!r}, of {n} elements", f"1 to {n}", "take fewer")
@@ -347,6 +357,12 @@ def top_k(x: Operand, k: int) -> Value:
     chosen = spread(rank, k, 1) == spread(emit("arange", shape=(k,)), k, n)
     kept = where(chosen, spread(value, k, 1), 0.0)
     return emit("sum_repeated", kept, shape=(int(k),), each=n)
+
+
+def _before(value: Value, key: Value) -> Value:
+    """Sum over the children before each: of larger keys, or of its key and in earlier slots."""
+    whose = related(value.builder.relation_of(key))
+    return emit("segment_before", value, key, after=False, **whose)
 
 
 def _vector(where_: str, x: Operand) -> Value:
@@ -441,15 +457,12 @@ def prod(x: Operand, *, axis: str | None = None) -> Value:
             value = concat(value[:half] * value[half : 2 * half], *rest)
         return value[0]
     zero = value == 0.0
-    factor, size = where(zero, 1.0, value), where(zero, 1.0, abs(value))
-    odd = 0.5 * sum(where(value < 0.0, 1.0, 0.0), axis=CHILDREN)
-    sign = 1.0 - 4.0 * (odd - floor(odd))
-    found = stop_gradient(sign * exp(sum(log(size), axis=CHILDREN)))
-    zeros_of = stop_gradient(sum(zero, axis=CHILDREN))
+    factor = where(zero, 1.0, value)
+    sign = cos(math.pi * sum(value < 0.0, axis=CHILDREN))
+    found = stop_gradient(sign * exp(sum(log(abs(factor)), axis=CHILDREN)))
+    zeros_of = sum(zero, axis=CHILDREN)
     # The product of the other children: of all, but for the one zero; nothing beside two.
-    others = where(
-        zero, where(zeros_of == 1.0, found, 0.0), where(zeros_of == 0.0, found / factor, 0.0)
-    )
+    others = where(zeros_of == zero, found / factor, 0.0)
     slope = sum(stop_gradient(others) * value, axis=CHILDREN)
     return straight_through(slope, where(zeros_of == 0.0, found, 0.0))
 

@@ -7,7 +7,7 @@ dicts hold the latter.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
@@ -106,19 +106,13 @@ class Trace:
 
         Raises: TraceError for numbers that are not finite.
         """
-        if not np.isfinite(array).all():
-            refuse(
-                "trace",
-                f"an array of shape {list(array.shape)} that is not finite",
-                "finite numbers",
-                "write a large one, such as -1e30, to leave something out of a softmax",
-            )
+        first = self.builder.number(array.flat[np.isfinite(array).argmin()])
         arrays: list[Parameter] = vars(self.function).setdefault(ARRAYS, [])
         for parameter, known in zip(arrays, self.arrays, strict=True):
             if known.shape == array.shape and (known == array).all():
                 return parameter
-        if array.ndim == 1 and (array == array[0]).all():
-            return self.builder.const(float(array[0]), array.shape)
+        if array.ndim == 1 and (array == first).all():
+            return self.builder.const(first, array.shape)
         kind = "" if self.names is None else f"{self.names.types[id(self.function)]}."
         found = Parameter(array.shape, constant(array), trainable=False)
         found.name = f"{kind}{ARRAYS}.{len(arrays)}"
@@ -319,7 +313,7 @@ class Matrix(Operators):
 
     def __matmul__(self, x: Any) -> Any:
         both = _is_matrix(self) and _is_matrix(x)
-        return MatrixProduct(self, x) if both else self._times(x, False)
+        return _product(self, x) if both else self._times(x, False)
 
     def _times(self, x: Any, transpose: bool) -> Value:
         """Multiply a vector by the matrix, or by its transpose."""
@@ -339,7 +333,7 @@ class Matrix(Operators):
         return vector.builder.emit("matmul", self, vector, transpose=transpose)
 
     @property
-    def T(self) -> Transposed:
+    def T(self) -> Multiplier:
         """The transpose of a matrix, to multiply by: `w.T @ x`, [M, N] and [M] to [N]."""
         if len(self.shape) != 2:
             refuse(
@@ -348,7 +342,8 @@ class Matrix(Operators):
                 "a matrix",
                 "leave .T out: a vector has none",
             )
-        return Transposed(self)
+        what = f"the transpose of {self!r}"
+        return Multiplier(what, self.shape[::-1], lambda x: self._times(x, True))
 
     def reshape(self, *shape: int) -> ParameterPart:
         """Return the same elements in another shape, to multiply by or to take parts of.
@@ -498,44 +493,37 @@ class ParameterPart(Matrix):
         return f"a part {list(self.shape)} of {self.parameter!r}"
 
 
-class Transposed(Operators):
-    """The transpose of a parameter: `w.T`. It multiplies vectors, and is nothing else."""
+class Multiplier(Operators):
+    """What multiplies vectors, and is nothing else: `w.T`, and `w1 @ w2`.
 
-    def __init__(self, parameter: Matrix) -> None:
-        self.parameter, self.shape = parameter, parameter.shape[::-1]
+    Args:
+        what: for messages; multiply: a vector.
+    """
 
-    def _builder(self) -> Builder:
-        return current_builder()
-
-    def _as_value(self, builder: Builder) -> NoReturn:
-        got = f"the transpose of {self.parameter!r}"
-        refuse("Parameter", got, "w.T @ x alone", "multiply a vector by it")
-
-    def __matmul__(self, x: Any) -> Any:
-        return MatrixProduct(self, x) if _is_matrix(x) else self.parameter._times(x, True)
-
-
-class MatrixProduct(Operators):
-    """A product of matrices, to multiply by: `(w1 @ w2) @ x` is `w1 @ (w2 @ x)`."""
-
-    def __init__(self, left: Any, right: Any) -> None:
-        if left.shape[1] != right.shape[0]:
-            got = f"shapes {list(left.shape)} and {list(right.shape)}"
-            refuse("matmul", got, "[M, N] and [N, K]", "turn one of them: w.T")
-        self.left, self.right, self.shape = left, right, (left.shape[0], right.shape[1])
+    def __init__(self, what: str, shape: tuple[int, ...], multiply: Callable[[Any], Value]) -> None:
+        self.what, self.shape, self.multiply = what, shape, multiply
 
     def _builder(self) -> Builder:
         return current_builder()
 
     def _as_value(self, builder: Builder) -> NoReturn:
-        refuse("matmul", "a product of matrices", "(w1 @ w2) @ x alone", "multiply a vector by it")
+        refuse("Parameter", self.what, "w.T @ x, or (v @ w) @ x, alone", "multiply a vector by it")
 
     def __matmul__(self, x: Any) -> Any:
-        return MatrixProduct(self, x) if _is_matrix(x) else self.left @ (self.right @ x)
+        return _product(self, x) if _is_matrix(x) else self.multiply(x)
 
 
 def _is_matrix(x: object) -> bool:
-    return isinstance(x, Matrix | Transposed | MatrixProduct) and len(x.shape) == 2
+    return isinstance(x, Matrix | Multiplier) and len(x.shape) == 2
+
+
+def _product(left: Any, right: Any) -> Multiplier:
+    """Return the product of two matrices, to multiply by: one after the other."""
+    if left.shape[1] != right.shape[0]:
+        got = f"shapes {list(left.shape)} and {list(right.shape)}"
+        refuse("matmul", got, "[M, N] and [N, K]", "turn one of them: w.T")
+    shape = left.shape[0], right.shape[1]
+    return Multiplier("a product of matrices", shape, lambda x: left @ (right @ x))
 
 
 class Cell:

@@ -142,7 +142,7 @@ class Operators:
     # What would otherwise be Python's TypeError, or a wrong meaning.
 
     def __matmul__(self, other: Operand) -> Value:
-        if isinstance(self, Value) and isinstance(other, Operators):
+        if isinstance(self, Value) and isinstance(other, Operators | np.ndarray):
             found = self.builder.product_of_values(self, self.builder.lift(other))
             if found is not None:
                 return found
@@ -464,7 +464,7 @@ class Builder:
         """Return what operators take: a traced value, a number, or what stands for an array."""
         if isinstance(x, Operators):
             return x
-        real = isinstance(x, np.ndarray) and x.ndim > 0 and x.dtype.kind in "biuf"
+        real = isinstance(x, np.ndarray) and x.ndim > 0 < x.size and x.dtype.kind in "biuf"
         return self.array_as(x) if real and self.array_as else self.number(x)
 
     def number(self, x: Operand) -> float:
@@ -505,18 +505,16 @@ class Builder:
 
         Each vertex has its own matrix, so it is no product of all rows by one.
         """
-        if (len(x.shape), len(y.shape)) not in ((2, 1), (1, 2)):
-            return None
         left = len(x.shape) == 2
         matrix, vector = (x, y) if left else (y, x)
-        rows, columns = matrix.shape
-        if vector.shape != ((columns,) if left else (rows,)):
+        if len(matrix.shape) != 2 or len(vector.shape) != 1:
             return None
-        each = 1 if left else columns
+        rows, columns = matrix.shape
+        size, each, apart = (rows, 1, columns) if left else (columns, columns, 1)
+        if size * vector.type.size != matrix.type.size:
+            return None
         whole = self.emit("repeat", vector, shape=matrix.shape, each=each)
-        size, side_by_side = (rows, columns) if left else (columns, 1)
-        terms = self.emit("mul", matrix, whole)
-        return self.emit("sum_repeated", terms, shape=(size,), each=side_by_side)
+        return self.emit("sum_repeated", matrix * whole, shape=(size,), each=apart)
 
     def compare(self, op: str, x: Operand, y: Operand) -> Value:
         """Append a comparison; a whole number compared with an integer pull is an integer."""
@@ -571,11 +569,12 @@ class Builder:
         start, count, step = chosen.start, len(chosen), chosen.step
         if step == 1 or count < 2:
             return self.emit("slice", x, start=start, shape=(count,))
-        end = start + count * step  # of whole rows
-        inside = self.emit("slice", x, start=start, shape=(min(end, x.type.size) - start,))
-        if end > x.type.size:
-            rest = self.const(0.0, (end - x.type.size,))
-            inside = self.emit("concat", inside, rest, shape=(end - start,))
+        size = count * step  # of whole rows
+        end = min(x.type.size - start, size)
+        parts = [self.emit("slice", x, start=start, shape=(end,))]
+        if end < size:
+            parts.append(self.const(0.0, (size - end,)))
+        inside = self.emit("concat", *parts, shape=(size,))
         first = self.emit("equal", self.emit("arange", shape=(step,)), 0.0)
         mask = self.emit("repeat", first, shape=inside.shape, each=1)
         kept = self.emit("where", mask, inside, 0.0)

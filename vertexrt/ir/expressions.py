@@ -126,8 +126,8 @@ class Dialect:
 CUDA = Dialect(
     "real({value})",
     "({test} ? {yes} : {no})",
-    {name: f"vrt_{name}" for name in ("exp", "log", "sqrt", "tanh", "sigmoid", "sin", "cos", "erf")}
-    | {"floor": "floor"},
+    {name: f"vrt_{name}" for name in ("exp", "log", "sqrt", "tanh", "sigmoid")}
+    | {name: name for name in ("floor", "sin", "cos", "erf")},
 )
 
 

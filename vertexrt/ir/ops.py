@@ -145,6 +145,14 @@ def to_vertex(types: Types, attrs: Attrs) -> Type:
     return Type(types[0].shape)
 
 
+def among_children(types: Types, attrs: Attrs) -> Type:
+    """Take a value and a key per child, of one shape."""
+    _floats(types)
+    if types[0].shape != types[1].shape or all(t.domain != Domain.EDGE for t in types):
+        raise ShapeError("a value and a key of one shape, per child")
+    return Type(types[0].shape, "float", Domain.EDGE)
+
+
 def row_scalar(types: Types, attrs: Attrs) -> Type:
     """Reduce a vector to a number."""
     _floats(types)
@@ -265,6 +273,11 @@ def _segment_max_vjp(s: Site, d: Value) -> Sequence[Value]:
     total = s.b.emit("segment_sum", hit, **related(s.node.relation))
     ties = s.b.emit("maximum", total, 1.0)  # none without children
     return [hit * (d / ties)]
+
+
+def _before_vjp(s: Site, d: Value) -> Sequence[Value | None]:
+    given = {"after": not s.node["after"], **related(s.node.relation)}
+    return [on_children(s.b, s.b.emit("segment_before", d, s.x[1], **given)), None]
 
 
 def _matmul_vjp(s: Site, d: Value) -> Sequence[Value]:
@@ -450,6 +463,9 @@ ROWS = [
         vjp=lambda s, d: [on_children(s.b, s.b.emit("to_edges", d, **related(s.node.relation)))],
     ),
     Op("segment_max", 1, "segment", to_vertex, vjp=_segment_max_vjp),
+    # For each child the sum of a value over those before it: of larger keys, or of its key and
+    # earlier; `after`: over those after it.
+    Op("segment_before", 2, "segment", among_children, vjp=_before_vjp),
     # Lookup and products with parameters; `outer` and `sum_rows` add up over all rows.
     Op(
         "embed",

@@ -397,6 +397,8 @@ class SumEdges:
             holds a child, or what its parents left.
         relation: of the edges, where a function reads several relations whole.
         total: a scratch row for sums of sums; None for the largest.
+        order: where the rows are edges, what is summed is of those before each: of larger keys, or
+            of its key and earlier; or, with True, of those after. `total` has the edge's key.
     """
 
     to: ValuePlace
@@ -404,11 +406,12 @@ class SumEdges:
     spans: Spans
     total: ValuePlace | None
     relation: int = 0
+    order: tuple[Expression, bool] | None = None
 
     def __str__(self) -> str:
         how = "largest" if self.total is None else "sum"
         over = f" over relation {self.relation}" if self.relation else ""
-        of = ", ".join(map(str, self.sources))
+        of = ", ".join(map(str, (*self.sources, *(self.order or ()))))
         return f"{self.to}{_of(self.spans, self.to)} = {how}{over} of {of}"
 
 

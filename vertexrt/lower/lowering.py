@@ -225,6 +225,12 @@ class ValuePlaces:
         layer = self.binding.layers[node.function]
         return tuple(FromParents(tensor, node[PARENTS], layer) for tensor in found)
 
+    def order(self, node: Node) -> tuple[Expression, bool] | None:
+        """Return the key of edges by which a sum is over those before each, see `SumEdges`."""
+        if node.op != "segment_before":
+            return None
+        return self.element(node.inputs[1], FIRST if node.type.shape == () else J), node["after"]
+
     def target(self, node: Node) -> tuple[ValuePlace, int]:
         """Return where an effect stores its operand, and the slot that must have a child, or -1."""
         value = self.nodes[node.inputs[0]]
@@ -284,7 +290,7 @@ class ValuePlaces:
         return Leaf("pull", index, b.floats[name], size=size, edges=edges)
 
 
-SUMS_OVER_EDGES = ("gather_parents", "segment_sum", "segment_max")
+SUMS_OVER_EDGES = ("gather_parents", "segment_sum", "segment_max", "segment_before")
 REDUCTIONS = ("reduce_sum", "reduce_max", "logsumexp")
 READ_AS_ROWS = (*REDUCTIONS, "nll", "repeat", "sum_repeated")
 
@@ -527,7 +533,7 @@ class _Lowering:
         to, size = self.values.place[k], max(node.type.size, 1)
         total = None if node.op == "segment_max" else self.memories.scratch(size)
         sources, spans = self.values.sources(node), self.shares.of_value(k)
-        found = SumEdges(to, sources, spans, total, node.relation)
+        found = SumEdges(to, sources, spans, total, node.relation, self.values.order(node))
         slots_or_all = node.op == "gather_parents" and not (node["every"] and node["slots"])
         if slots_or_all and to.memory == Memory.SCRATCH:
             source = found.sources[0]

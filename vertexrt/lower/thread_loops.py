@@ -213,7 +213,8 @@ class _Loops:
         if node.op in SUMS_OVER_EDGES:
             size = 0 if bare else node.type.size
             largest = node.op == "segment_max"
-            return EdgeSum(self.values.sources(node), largest, size, node.relation)
+            of = self.values.sources(node), largest, size, node.relation
+            return EdgeSum(*of, self.values.order(node))
         if node.op in REDUCTIONS:  # of one number
             return self.values.element(node.inputs[0], FIRST)
         return self.values.expression(k, FIRST if bare else J)

@@ -46,18 +46,20 @@ class EdgeSum:
     Attributes:
         sources: what is summed, one after the other, see `SumEdges`.
         size: elements of a row of edges; 0 for a number.
-        relation: see `SumEdges`.
+        relation, order: see `SumEdges`.
     """
 
     sources: tuple[Expression | FromParents, ...]
     largest: bool
     size: int
     relation: int = 0
+    order: tuple[Expression, bool] | None = None
 
     def __str__(self) -> str:
         how = "largest" if self.largest else "sum"
         over = f"relation {self.relation}" if self.relation else "edges"
-        return f"{how} over {over} of {', '.join(map(str, self.sources))}"
+        of = ", ".join(map(str, (*self.sources, *(self.order or ()))))
+        return f"{how} over {over} of {of}"
 
 
 # Statements of a loop over elements.
@@ -232,7 +234,9 @@ class ThreadKernel:
 
 def expressions_of(value: Expression | EdgeSum) -> Iterator[Expression | FromParents]:
     """Yield all that a value is made from."""
-    for source in value.sources if isinstance(value, EdgeSum) else (value,):
+    sources = value.sources if isinstance(value, EdgeSum) else (value,)
+    key = value.order[:1] if isinstance(value, EdgeSum) and value.order else ()
+    for source in (*sources, *key):
         if isinstance(source, FromParents):
             yield source
         else:

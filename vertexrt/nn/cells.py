@@ -199,9 +199,12 @@ class MultiHeadAttention(Cell):
     def __call__(self, query: Operand, children: Operand) -> Value:
         """Return [embed_dim] of a query of the vertex and a vector of each child."""
         n, each = self.size, self.size // self.heads
-        q = self.in_proj_weight[:n] @ query + self.in_proj_bias[:n]
-        k = self.in_proj_weight[n : 2 * n] @ children + self.in_proj_bias[n : 2 * n]
-        v = self.in_proj_weight[2 * n :] @ children + self.in_proj_bias[2 * n :]
+
+        def projected(part: int, x: Operand) -> Any:
+            rows = slice(part * n, (part + 1) * n)
+            return self.in_proj_weight[rows] @ x + self.in_proj_bias[rows]
+
+        q, k, v = projected(0, query), projected(1, children), projected(2, children)
         score = reshape(q * k, self.heads, each) @ full(each, each**-0.5)
         share = repeat(softmax(score, axis="children"), each)
         return self.out_proj(sum(share * v, axis="children"))
@@ -243,9 +246,9 @@ def zoneout(new: Operand, old: Operand, p: float) -> Value:
     if not is_real(p) or not 0.0 <= p < 1.0:
         refuse("zoneout", f"p is {p!r}", "0 <= p < 1", "pass the share that stays")
     fresh, before = value_of(new), value_of(old)
-    drawn = uniform(fresh.shape or (1,)) >= float(p)
+    drawn = uniform(fresh.shape) >= float(p)
     take = where(emit("training", shape=()), drawn, full(drawn.shape, 1.0 - p))
-    return before + (take if fresh.shape else take[0]) * (fresh - before)
+    return before + take * (fresh - before)
 
 
 def _eps_of(where_: str, eps: object) -> float:

@@ -454,14 +454,15 @@ class _KernelCode(Code):
         if isinstance(fill.value, ReadElement) and fill.value.index.step > 1 and fill.child < 0:
             self._add_rows(fill, fill.value)
             return
-        read = [e.index for e in expressions_in(fill.value) if isinstance(e, ReadElement | Leaf)]
-        maps = {x.repeats for x in read if x.repeats}
-        rows = {each if each > 1 else size for ((_, each, size), *_) in maps}
-        plain = all(len(x) == 1 and x[0][0] == 0 for x in maps) and fill.child < 0
-        whole = len(rows) == 1 and fill.to.size % min(rows) == 0
-        if whole and plain and fill.spans == ((0, fill.to.size),):
-            self._fill_rows(fill, *rows)
-            return
+        read = (e.index for e in expressions_in(fill.value) if isinstance(e, ReadElement | Leaf))
+        maps = {(len(x.repeats), *x.repeats[0]) for x in read if x.repeats}
+        rows = {each if each > 1 else size for _, _, each, size in maps}
+        plain = all((count, first) == (1, 0) for count, first, _, _ in maps) and fill.child < 0
+        if len(rows) == 1 and plain and fill.spans == ((0, fill.to.size),):
+            (row,) = rows
+            if fill.to.size % row == 0:
+                self._fill_rows(fill, row)
+                return
 
         def value(j: Register) -> Register:
             return self.math.as_real(self.element(fill.value, j))
@@ -477,11 +478,11 @@ class _KernelCode(Code):
         to, index, source = self.start(fill.to), read.index, self.start(read.place)
         first = replace(index, terms=0)
 
-        def term(j: Register, row: Register | int) -> Register:
+        def term(j: Register, row: Register) -> Register:
             return source[self._index(first, j) + (row * index.step + index.start)]
 
-        self._elements(fill.to, fill.spans, lambda j: term(j, self.value(0)))
-        with self.loop(1, index.terms) as row:
+        self._elements(fill.to, fill.spans, lambda j: self.const(0.0))
+        with self.loop(0, index.terms) as row:
             self._elements(fill.to, fill.spans, lambda j: to[j] + term(j, row))
 
     def _fill_rows(self, fill: Fill, size: int) -> None:
@@ -536,7 +537,30 @@ class _KernelCode(Code):
             to[0] = self.start(choose.several.to)
         self.chosen[choose.number] = to[0].to(self.real)
 
+    def _sum_before(self, sums: SumEdges, key: Expression, after: bool) -> None:
+        """Add up what the edges before each edge have, or those after it."""
+        assert sums.total is not None
+        own, to, kept = self.edge, self.start(sums.to), self.start(sums.total)
+        (value,) = sums.sources
+        assert not isinstance(value, FromParents)
+        self._elements(sums.to, sums.spans, lambda j: self.const(0.0))
+        self._elements(sums.total, sums.spans, lambda j: self.math.as_real(self.element(key, j)))
+        with self.loop(*self.edges_of(sums.relation)) as edge, self.scope():
+            self.edge = edge
+            with self.when(self.child(-1, sums.relation) >= 0):
+                for span in sums.spans:
+                    with self.loop(*self.bounds(span), independent=True) as j:
+                        x, mine = self.math.as_real(self.element(key, j)), kept[j]
+                        first = mine > x if after else x > mine
+                        tied = x.equals(mine) & (edge > own if after else edge < own)
+                        new = self.math.as_real(self.element(value, j))
+                        to[j] = to[j] + self.select(first | tied, new, self.const(0.0))
+        self.edge = own
+
     def _sum_edges(self, sums: SumEdges) -> None:
+        if sums.order is not None:
+            self._sum_before(sums, *sums.order)
+            return
         added = self.variable(self.value(0))
         for source in sums.sources:
             if isinstance(source, FromParents):

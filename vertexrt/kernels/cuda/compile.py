@@ -137,7 +137,7 @@ def _compile(
 
 # In a source: CUDA's sine and cosine, which have a table of so many bytes of stack, for angles of
 # more than 1e5 alone.
-_ANGLES = re.compile(r"\bvrt_(sin|cos)\b")
+_ANGLES = re.compile(r"\b(sin|cos)\(")
 ANGLE_BYTES = 40
 
 

@@ -240,12 +240,35 @@ def _write_edge_sums(elements: ElementText, sums: Sequence[tuple[EdgeSum, str]])
             found.append((_edges_of(elements, x, source, elements.t.fresh("parent")), total))
         _add_edges(elements, sorted(found, key=lambda each: bool(each[0].skip)), x.size)
         return
+    if x.order is not None:
+        _add_before(elements, x, x.order, total)
+        return
     for source in x.sources:
         edges = _edges_of(elements, x, source, "parent")
         if x.largest:
             _find_largest(elements, edges, x.size, total)
         else:
             _add_edges(elements, [(edges, total)], x.size)
+
+
+def _add_before(
+    elements: ElementText, x: EdgeSum, order: tuple[Expression, bool], total: str
+) -> None:
+    """Add up what the edges before an edge have, or those after it; `e` runs over them, too."""
+    t, (key, after), (source,) = elements.t, order, x.sources
+    assert not isinstance(source, FromParents)
+    mine, own = t.fresh("mine"), t.fresh("own")
+    edges = _edges_of(elements, x, source, "")
+    kind, each, lane = ("Vec<W>", LANES, ".v[c]") if x.size else ("real", "", "")
+    t.line(f"{kind} {mine};")
+    t.line(f"{each}{mine}{lane} = {elements.element(key)};")
+    t.line(f"const int {own} = e;")
+    with t.over_edges(f"for (int e = {edges.begin}; e < {edges.end}; ++e)"):
+        t.line(f"if ({edges.skip}) continue;")
+        other, sign = elements.element(key), "<" if after else ">"
+        tied = f"{other} == {mine}{lane} && {own} {sign} e"
+        value = elements.element(source)
+        t.line(f"{each}if ({other} {sign} {mine}{lane} || ({tied})) {total} += {value};")
 
 
 def _find_largest(elements: ElementText, edges: Edges, size: int, total: str) -> None:

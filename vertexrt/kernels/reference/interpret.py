@@ -254,6 +254,14 @@ class Interpreter:
         if isinstance(source, FromParents):
             return self.from_parents(source, sums.to.size, at, j)
         children, owner = self.children_of(at, sums.relation)
+        if sums.order is not None:
+            key, after = sums.order
+            sign = -1 if after else 1
+            other, own = self.values(key, children, j), self.values(key, at, j)[owner]
+            tied = (sign * children.edge < sign * at.edge[owner])[:, None] & (other == own)
+            before = (sign * other > sign * own) | tied
+            value = np.where(before, self.values(source, children, j), 0.0)
+            return reduced(np.add, value, owner, len(at.row))
         how = np.maximum if sums.total is None else np.add
         return reduced(how, self.values(source, children, j), owner, len(at.row))
 

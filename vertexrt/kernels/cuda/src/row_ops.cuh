@@ -26,12 +26,6 @@ __device__ __forceinline__ float vrt_sqrt(float x) { return sqrtf(x); }
 __device__ __forceinline__ double vrt_sqrt(double x) { return sqrt(x); }
 __device__ __forceinline__ float vrt_tanh(float x) { return tanhf(x); }
 __device__ __forceinline__ double vrt_tanh(double x) { return tanh(x); }
-__device__ __forceinline__ float vrt_sin(float x) { return sinf(x); }
-__device__ __forceinline__ double vrt_sin(double x) { return sin(x); }
-__device__ __forceinline__ float vrt_cos(float x) { return cosf(x); }
-__device__ __forceinline__ double vrt_cos(double x) { return cos(x); }
-__device__ __forceinline__ float vrt_erf(float x) { return erff(x); }
-__device__ __forceinline__ double vrt_erf(double x) { return erf(x); }
 __device__ __forceinline__ real vrt_max(real x, real y) { return x > y || x != x ? x : y; }
 
 // 1 / (1 + e^-x); for very negative x, e^-x is infinite and the quotient 0. Floats use the fast
