@@ -18,7 +18,7 @@ from vertexrt.ir.passes.fuse import Group, TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask, segment_tasks
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.cell import LEVEL_ROWS, CellSide
-from vertexrt.kernels.cuda.cell_cut import NoCell, cut_side, sums_of
+from vertexrt.kernels.cuda.cell_cut import NoCell, SideCut, sums_of
 from vertexrt.kernels.cuda.cell_text import cell_places, fixed_bytes, least_places
 from vertexrt.kernels.cuda.weights import (
     SHARED_STATE_BYTES,
@@ -142,9 +142,11 @@ def cut_path(
         mine = {p: plans[p] for p in inside if plans[p].task.phase == phase}
         layer = [x.task for x in plans if x.task.phase.layer == phase.layer]
         sums = _find_sums(layer, [x.task for x in mine.values()]) if gradients else []
-        choices = [(n, sums[:most]) for n in LEVEL_ROWS for most in range(len(sums), -1, -1)]
+        most = max(LEVEL_ROWS)
+        choices = (sums[:n] for n in range(len(sums), -1, -1))
         try:
-            found.cells[phase] = [cut_side(phase, mine, binding, processors, *x) for x in choices]
+            cut = [SideCut(phase, mine, binding, processors, x).cut(most) for x in choices]
+            found.cells[phase] = [replace(x, rows=rows) for rows in LEVEL_ROWS for x in cut]
         except NoCell as why:
             found.in_turn[phase] = str(why)
     return found
