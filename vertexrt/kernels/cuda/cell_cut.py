@@ -166,11 +166,13 @@ class _Cut:
     """Cuts a task into the stages of a cell."""
 
     def __init__(self, side: SideCut, number: int, plan: SegmentedTask) -> None:
-        self.side, self.number, self.plan = side, number, plan
+        self.side, self.number = side, number
         self.task, self.segments = plan.task, [*_before_folds(plan)]
         self.program = self.task.program
         self.nodes = self.program.nodes
         self.units = side.units
+        # Nodes that have a value of each edge.
+        self.edges = {k for k, x in enumerate(self.nodes) if x.type.domain == Domain.EDGE}
         self.made_in: dict[int, int] = {}  # the stage that makes each value
         # Operands that are copied ahead, by how they are read.
         self.reads: dict[OperandPlace, int] = {}
@@ -180,8 +182,7 @@ class _Cut:
         self.over_children = False  # a vector of each child is being stated
         self.carried: dict[Made, int] = {}
         self.sent: dict[Made, int] = {}  # vectors in buffers
-        self.sends: list[list[Made]] = []  # of each stage
-        self.edge_sends: list[list[Made]] = []
+        self.sends: list[list[Made]] = [[] for _ in self.segments]  # of each stage
         self.products: dict[int, int] = {}  # of the stage: the number of a product
         # Numbers that are made of whole vectors: of a row, and of an edge.
         self.folds: dict[int, OnChip] = {}
@@ -196,23 +197,22 @@ class _Cut:
     def cut(self) -> KindCell:
         """Return the cell."""
         segments = self.segments
-        edges = [self.nodes[k] for k in self.plan.task.members]
-        every = any(x["every"] for x in edges if x.op in ("gather_parents", *SCATTERS))
-        every |= any(x.op in OF_ALL_CHILDREN or x.type.domain == Domain.EDGE for x in edges)
-        self.lists = every or self.program.arity is None
-        if self.lists and any(x.op in OF_SLOTS for x in edges):
+        members = [self.nodes[k] for k in self.task.members]
+        lists = self.program.arity is None or not self.edges.isdisjoint(self.task.members)
+        lists |= any(x["every"] for x in members if x.op in ("gather_parents", *SCATTERS))
+        lists |= any(x.op in OF_ALL_CHILDREN for x in members)
+        if lists and any(x.op in OF_SLOTS for x in members):
             raise NoCell("slots and lists of children together")
-        if self.lists and self.side.binding.splits_edges:  # scripts have the edges of slots
+        if lists and self.side.binding.splits_edges:  # scripts have the edges of slots
             raise NoCell("lists of children beside slots")
         for s, segment in enumerate(segments):
             if segment.split == Split.SUMS:
                 raise NoCell("sums over rows on the path")
-            for step in segment.steps:
-                for k in step.nodes:
-                    if self.nodes[k].relation:
-                        raise NoCell("children of several relations")
-                    if not is_free(self.nodes[k]):
-                        self.made_in.setdefault(k, s)
+            for k in segment.members:
+                if self.nodes[k].relation:
+                    raise NoCell("children of several relations")
+                if not is_free(self.nodes[k]):
+                    self.made_in.setdefault(k, s)
         self._find_sends()
         stages = tuple(self._stage(s) for s in range(len(segments)))
         if not self.side.back:
@@ -227,17 +227,17 @@ class _Cut:
         if any(stage.count("hand") for stage in stages[: max(reading, default=0)]):
             # A member that has met over them may send the next row to the place of a child.
             raise NoCell("states that are sent before those of children have been read")
-        slots = 0 if self.lists else self.program.arity or 0
+        slots = 0 if lists else self.program.arity or 0
         if slots > MOST_SLOTS:
             raise NoCell(f"{slots} children")
         found = [self._carry(s, stages[s]) for s in reversed(range(len(stages)))]
-        reads = tuple(self.reads), tuple(self.edge_reads), tuple(self.full_reads)
-        stages = (*found[-1:0:-1], self._with_zeros(found))
         return KindCell(
             self.number,
             slots,
-            stages,
-            *reads,
+            (*found[-1:0:-1], self._with_zeros(found)),
+            tuple(self.reads),
+            tuple(self.edge_reads),
+            tuple(self.full_reads),
             frozenset(self.on_chip),
         )
 
@@ -263,19 +263,15 @@ class _Cut:
                     raise NoCell("gradients of children that another stage leaves")
                 value = FixedNumber(float(self.nodes[mine[0].inputs[0]]["value"]))
                 more.append(Give("leave", value, number, slot=slot))
-        last = found[0]
-        if not more:
-            return last
-        if any(slot == EACH for slot in (x.slot for x in more)):
-            return replace(last, statements=(*last.statements, EachEdge(tuple(more))))
-        return replace(last, statements=(*last.statements, *more))
+        zeros: tuple[Statement, ...] = tuple(more)
+        if any(x.slot == EACH for x in more):
+            zeros = (EachEdge(tuple(more)),)
+        return replace(found[0], statements=found[0].statements + zeros)
 
     # What is exchanged.
 
     def _find_sends(self) -> None:
         """Find the vectors that products of later stages read in full."""
-        self.sends = [[] for _ in self.segments]
-        self.edge_sends = [[] for _ in self.segments]
         for s, segment in enumerate(self.segments):
             for step in segment.steps:
                 if isinstance(step, Product):
@@ -285,9 +281,13 @@ class _Cut:
                 for k in self._folds_of(step):
                     for piece in range(self._pieces(self.nodes[k].inputs[0])):
                         self._find_sent(s, self.nodes[k].inputs[0], piece)
-        for of_stages in (self.sends, self.edge_sends):
-            made = [x for vectors in of_stages for x in vectors]
+        for edges in (False, True):
+            made = (x for s in range(len(self.segments)) for x in self._sends(s, edges))
             self.sent |= {x: n for n, x in enumerate(made)}
+
+    def _sends(self, s: int, edges: bool) -> list[Made]:
+        """List the vectors of rows, or of edges, that a stage sends to buffers."""
+        return [x for x in self.sends[s] if (x.node in self.edges) == edges]
 
     def _find_sent(self, s: int, k: int, piece: int) -> None:
         k, piece = self._viewed(k, piece)
@@ -295,8 +295,7 @@ class _Cut:
         if k in self.task.reads or node.op in FOLDS:
             return
         if self.made_in.get(k, s) < s and not self._is_whole(k):
-            of_edge = node.type.domain == Domain.EDGE
-            vectors = (self.edge_sends if of_edge else self.sends)[self.made_in[k]]
+            vectors = self.sends[self.made_in[k]]
             if Made(k, piece) not in vectors:
                 vectors.append(Made(k, piece))
         elif OPS[node.op].role == "scalar" or node.op in (*SEGMENTS, "to_edges", "spread"):
@@ -310,9 +309,9 @@ class _Cut:
         """Tell whether each processor can make a value in full from what lies on chip."""
         node = self.nodes[k]
         if k in self.task.reads:
-            return node.type.domain != Domain.EDGE and node.type.shape != ()
+            return k not in self.edges and node.type.shape != ()
         if node.op in FOLDS:
-            return node.type.domain != Domain.EDGE
+            return k not in self.edges
         if node.op in (*GATHERS, "const", "param", "has_child", "present"):
             return not (self.side.back and node.op in GATHERS)
         passes = OPS[node.op].role in ("scalar", "view") or node.op in (*SEGMENTS, "to_edges")
@@ -368,9 +367,9 @@ class _Cut:
         k, piece = self._viewed(k, piece)
         node = self.nodes[k]
         if Made(k, piece) in self.sent:
-            return OnChip("sent", self.sent[Made(k, piece)], node.type.domain == Domain.EDGE)
+            return OnChip("sent", self.sent[Made(k, piece)], k in self.edges)
         if k in self.task.reads:
-            if node.type.shape == () or node.type.domain == Domain.EDGE:
+            if node.type.shape == () or k in self.edges:
                 raise NoCell("a product of numbers, or of values of edges, from memory")
             return self._copied("full", self.full_reads, self._stored(k, piece))
         if node.op == "const":
@@ -415,9 +414,9 @@ class _Cut:
                 edges, _ = rows_of(self.nodes[step.node].type)
                 products.append(self._with_sums(step.node, CellProduct(held, operands, edges)))
         self._each_edge(s)
-        for n, made in enumerate(self.sends[s]):
+        for n, made in enumerate(self._sends(s, False)):
             self.statements.append(Give("send", self._at(s, made.node, made.piece), n))
-        for k in dict.fromkeys(k for step in segment.steps for k in step.nodes):
+        for k in dict.fromkeys(segment.members):
             if self._is_of_edges(k):
                 continue
             if self.made_in.get(k, s) == s or OPS[self.nodes[k].op].role == "effect":
@@ -449,17 +448,17 @@ class _Cut:
         if node.op == "scatter_children":
             return True
         if OPS[node.op].role == "effect":
-            return self.nodes[node.inputs[0]].type.domain == Domain.EDGE
-        return node.type.domain == Domain.EDGE
+            return node.inputs[0] in self.edges
+        return k in self.edges
 
     def _each_edge(self, s: int) -> None:
         """State what is done for edges, in as few loops as sums over them allow."""
         roots: dict[int, list[int]] = {}
-        for k in dict.fromkeys(k for step in self.segments[s].steps for k in step.nodes):
+        for k in dict.fromkeys(self.segments[s].members):
             made = self.made_in.get(k) == s
             sums = made and self.nodes[k].op in SEGMENTS
             effect = OPS[self.nodes[k].op].role == "effect"
-            goes = k in self.task.homes or effect or any(x.node == k for x in self.edge_sends[s])
+            goes = k in self.task.homes or effect or any(x.node == k for x in self.sends[s])
             if sums or (self._is_of_edges(k) and (made or effect) and goes):
                 roots.setdefault(self._loop_of(s, k), []).append(k)
         for loop in sorted(roots):
@@ -485,9 +484,8 @@ class _Cut:
         """Tell whether a value is read other than as the operand of a product."""
         if k in self.task.homes:
             return True
-        members = (i for step in self.segments[s].steps for i in step.nodes)
-        readers = [i for i in members if k in self.nodes[i].inputs]
-        return any(self.nodes[i].op != "matmul" for i in readers)
+        members = (self.nodes[i] for i in self.segments[s].members)
+        return any(k in x.inputs and x.op != "matmul" for x in members)
 
     def _fold(self, s: int, k: int) -> CellFold:
         """Return how a number is made of a vector."""
@@ -495,7 +493,7 @@ class _Cut:
         (x,) = node.inputs
         vectors = tuple(self._vector(x, piece) for piece in range(self._pieces(x)))
         mine = {to for i, to in self.folds.items() if self.made_in[i] == s}
-        edges = node.type.domain == Domain.EDGE
+        edges = k in self.edges
         number = sum(x.edges == edges for x in self.folds.values())
         self.folds[k] = OnChip("folded", number, edges)
         return CellFold(node.op, vectors, self.folds[k], not mine.isdisjoint(_leaves(vectors)))
@@ -528,7 +526,7 @@ class _Cut:
                 to.append(Give(what, x, tensors[key], size, piece * self.units))
                 if key[0] == "state" and not self.side.back:
                     self._publish(str(key[1]), x)
-        for n, made in enumerate(self.edge_sends[s]):
+        for n, made in enumerate(self._sends(s, True)):
             if made.node == k:
                 to.append(Give("send_edge", self._at(s, k, made.piece), n))
 
@@ -586,7 +584,7 @@ class _Cut:
         """
         k, piece = self._viewed(k, piece)
         node, made = self.nodes[k], Made(k, piece)
-        edges = node.type.domain == Domain.EDGE
+        edges = k in self.edges
         known = self.of_edge if edges else self.known
         if known is None:
             raise NoCell("values of edges")
@@ -633,11 +631,9 @@ class _Cut:
         if node.type.shape != ():
             self._pieces(k)
         operands = tuple(self._at(s, i, self._of(i, piece)) for i in node.inputs)
-        of_edge = node.type.domain == Domain.EDGE
-        (self.each if of_edge else self.statements).append(
-            Make(Made(k, piece), expression, operands)
-        )
-        return Made(k, piece)
+        make = Make(Made(k, piece), expression, operands)
+        (self.each if k in self.edges else self.statements).append(make)
+        return make.to
 
     def _parameter(self, node: Node, k: int, piece: int) -> OnChip:
         key = self.side.binding.params[node["name"]], piece * self.units

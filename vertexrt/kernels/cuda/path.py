@@ -114,6 +114,8 @@ def _find_sums(tasks: Sequence[TaskProgram], inside: Sequence[TaskProgram]) -> l
 
 def without_sums(task: TaskProgram, summed: Collection[str]) -> TaskProgram:
     """Leave out of a task after the path what cells have summed up, and copies made for it."""
+    if not summed:
+        return task
     nodes = task.program.nodes
     outers = {k: {*gradients_of(task, k)} for k in task.members if nodes[k].op == "outer"}
     done = {k for k, names in outers.items() if names.issubset(summed)}
