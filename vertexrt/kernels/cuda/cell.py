@@ -321,10 +321,9 @@ class CellSide:
         return any(x.slot == ABOVE_IT for cell in self.cells for x in cell.reads)
 
     @property
-    def row_numbers(self) -> set[str]:
-        """Name what it reads of what is known of a row."""
-        operands = (x for stage in self.stages for x in operands_of(stage.statements))
-        return {x.op for x in operands if isinstance(x, RowNumber)}
+    def scaled(self) -> bool:
+        """Tell whether it reads the factor on the loss."""
+        return any(RowNumber("loss_scale") in operands_of(x.statements) for x in self.stages)
 
     @property
     def back(self) -> bool:
@@ -343,18 +342,6 @@ class CellSide:
         products = [p for stage in self.stages for p in stage.products]
         sums = [p.sums for p in products if p.sums is not None]
         return list(dict.fromkeys([*(p.held for p in products), *sums]))
-
-    @property
-    def words(self) -> set[str]:
-        """Name what it reads and writes of what the kernel is given."""
-        tensors = {*self.sent, *self.kept, *self.left}
-        tensors |= {x.tensor for cell in self.cells for x in cell.copied}
-        for stage in self.stages:
-            tensors |= {x.number for x in stage.gives if x.what in ("store", "store_edge")}
-            tensors |= {x.edge for x in stage.gives if x.edge >= 0}
-        params = {f"param_{number}" for number, _ in self.parameters}
-        numbers = {ROW_WORDS[op] for op in self.row_numbers & ROW_WORDS.keys()}
-        return {f"tensor_{t}" for t in tensors} | params | {h.word for h in self.held} | numbers
 
     @property
     def own(self) -> int:

@@ -116,12 +116,13 @@ class SharedSide:
 
     Attributes:
         name: of the function; lines: its text, and that of its tables.
-        sides: the numbers of those that it is.
+        sides: the numbers of those that it is; words: what they are given.
     """
 
     name: str
     lines: tuple[str, ...]
     sides: tuple[int, ...]
+    words: frozenset[str]
 
 
 Placed = tuple[CellSide, SideWeights, tuple[int, int]]
@@ -144,12 +145,13 @@ def share_cells(sides: Mapping[int, Placed], words: Mapping[str, int]) -> list[S
     for members in alike.values():
         first, *others = members
         name, numbers = f"side_{first}", tuple(members)
+        read = frozenset(word for given in members.values() for word in given)
         tables = [[words[word] for word in given] for given in members.values()]
         count = len(tables[0])
         if not others or count > MOST_WORDS:
             for k in numbers:
                 lines = CellText(f"side_{k}", *sides[k], words).lines()
-                found.append(SharedSide(f"side_{k}", tuple(lines), (k,)))
+                found.append(SharedSide(f"side_{k}", tuple(lines), (k,), read))
             continue
         rows = ", ".join(f"{{{', '.join(map(str, table))}}}" for table in tables)
         turns = " : ".join(f"side == {k} ? {turn}" for turn, k in enumerate(numbers[:-1]))
@@ -157,7 +159,7 @@ def share_cells(sides: Mapping[int, Placed], words: Mapping[str, int]) -> list[S
         own = f"const long long* const own = {own};"
         table = f"__constant__ const short {name}_words[][{count}] = {{{rows}}};"
         lines = CellText(name, *sides[first], _Given(), own).lines()
-        found.append(SharedSide(name, (table, *lines), numbers))
+        found.append(SharedSide(name, (table, *lines), numbers, read))
     return found
 
 
@@ -207,11 +209,10 @@ class CellText:
             f"  static constexpr int EXCHANGED = {cell.count('send')};",
             f"  static constexpr int EXCHANGED_EDGES = {cell.count('send_edge')};",
         ]
-        stages = cell.stages
+        stages, last = cell.stages, len(cell.stages) - 1
         meeting = [s for s, x in enumerate(stages) if x.vectors + x.count("send_edge")]
-        fetches = max(meeting, default=len(cell.stages) - 1)
-        at_last = str(fetches == len(cell.stages) - 1).lower()
-        lines.append(f"  static constexpr bool FETCHES_LAST = {at_last};")
+        fetches = max(meeting, default=last)
+        lines.append(f"  static constexpr bool FETCHES_LAST = {_true(fetches == last)};")
         name = self._cell_name(cell)
         for s, stage in enumerate(stages):
             text = self._stage(s, stage, stages[:s], s == fetches)
@@ -221,11 +222,8 @@ class CellText:
             f"  static {INLINE} void run(M& m, const Rows& rows, int count, int edges,",
             "                           int sent) {",
         ]
-        last = len(cell.stages) - 1
-        for s in range(len(cell.stages)):
-            first = "true" if s == 0 else "false"
-            end = "true" if s == last else "false"
-            which = f"{name}, stage_{s}, {first}, {end}"
+        for s in range(len(stages)):
+            which = f"{name}, stage_{s}, {_true(s == 0)}, {_true(s == last)}"
             lines.append(f"    m.template stage<{which}>(rows, count, edges, sent);")
         return [*lines, "  }", "};"]
 
@@ -237,9 +235,9 @@ class CellText:
     ) -> Iterator[str]:
         yield f"struct stage_{s} {{"
         yield f"  using Stage = stage_{s};"
-        yield f"  static constexpr bool FETCHES = {str(fetches).lower()};"
+        yield f"  static constexpr bool FETCHES = {_true(fetches)};"
         multiplies = bool(stage.products or stage.folds)
-        yield f"  static constexpr bool MULTIPLIES = {str(multiplies).lower()};"
+        yield f"  static constexpr bool MULTIPLIES = {_true(multiplies)};"
         for name, what in (("BUFFER", "send"), ("STATE", "hand"), ("EDGE", "send_edge")):
             first = sum(x.count(what) for x in before)
             if what == "hand":
@@ -417,7 +415,7 @@ class CellText:
             "PROCESSORS": side.processors,
             "ROWS": side.rows,
             "EDGES": side.edges,
-            "SCALE": self.words["scale"] if "loss_scale" in side.row_numbers else -1,
+            "SCALE": self.words["scale"] if side.scaled else -1,
             **self.sizes,
             "STATE_PLACES": self.places[0],
             "EDGE_PLACES": self.places[1],
@@ -425,10 +423,10 @@ class CellText:
         for name, value in facts.items():
             yield f"  static constexpr int {name} = {value};"
         yield f"  static constexpr int ROOM = {side.room} * (int)(sizeof(real) / sizeof(float));"
-        yield f"  static constexpr bool BACK = {str(side.back).lower()};"
-        yield f"  static constexpr bool READS_NUMBERS = {str(side.reads_numbers).lower()};"
+        yield f"  static constexpr bool BACK = {_true(side.back)};"
+        yield f"  static constexpr bool READS_NUMBERS = {_true(side.reads_numbers)};"
         first = any(cell.stages[0].products or cell.stages[0].folds for cell in side.cells)
-        yield f"  static constexpr bool MULTIPLIES_FIRST = {str(first).lower()};"
+        yield f"  static constexpr bool MULTIPLIES_FIRST = {_true(first)};"
         yield from self._words("state_word", (*side.sent, *side.kept))
         yield from self._words("edge_word", side.left)
         yield "  template <class M>"
@@ -504,7 +502,7 @@ class CellText:
             if h in sums:
                 yield f"  clear_sums(held.{self.held[h]});"
                 continue
-            kind = f"{str(h.turned).lower()}, {h.rows(self.side.processors)}, {h.deep}"
+            kind = f"{_true(h.turned)}, {h.rows(self.side.processors)}, {h.deep}"
             weight = f"(const real*)own[{self.words[h.word]}]"
             yield f"  load_share<CellMachine<Facts>::U, {kind}>("
             yield f"      held.{self.held[h]}, {weight}, {h.pitch}, machine.channel.rank);"
@@ -649,6 +647,10 @@ def _is_of_edge(x: Operand) -> bool:
 def _make(loaded: Mapping[Operand, str], x: Make) -> str:
     names = {f"x{k}": _value(loaded, y) for k, y in enumerate(x.operands)}
     return f"const real {_name(x.to)} = {translate(x.expression, names, CELLS)};"
+
+
+def _true(holds: bool) -> str:
+    return str(holds).lower()
 
 
 def _slot(slot: int) -> str:
