@@ -170,14 +170,12 @@ class _Cut:
         self.task, self.segments = plan.task, [*_before_folds(plan)]
         self.program = self.task.program
         self.nodes = self.program.nodes
-        self.units = side.units
+        self.units, self.tensors = side.units, side.binding.tensors
         # Nodes that have a value of each edge.
         self.edges = {k for k, x in enumerate(self.nodes) if x.type.domain == Domain.EDGE}
         self.made_in: dict[int, int] = {}  # the stage that makes each value
-        # Operands that are copied ahead, by how they are read.
-        self.reads: dict[OperandPlace, int] = {}
-        self.edge_reads: dict[OperandPlace, int] = {}
-        self.full_reads: dict[OperandPlace, int] = {}
+        # Operands that are copied ahead: of rows, of edges, and those that are read in full.
+        self.reads = [dict[OperandPlace, int]() for _ in range(3)]
         self.on_chip: set[int] = set()
         self.over_children = False  # a vector of each child is being stated
         self.carried: dict[Made, int] = {}
@@ -231,13 +229,14 @@ class _Cut:
         if slots > MOST_SLOTS:
             raise NoCell(f"{slots} children")
         found = [self._carry(s, stages[s]) for s in reversed(range(len(stages)))]
+        reads, edge_reads, full_reads = self.reads
         return KindCell(
             self.number,
             slots,
             (*found[-1:0:-1], self._with_zeros(found)),
-            tuple(self.reads),
-            tuple(self.edge_reads),
-            tuple(self.full_reads),
+            tuple(reads),
+            tuple(edge_reads),
+            tuple(full_reads),
             frozenset(self.on_chip),
         )
 
@@ -371,7 +370,7 @@ class _Cut:
         if k in self.task.reads:
             if node.type.shape == () or k in self.edges:
                 raise NoCell("a product of numbers, or of values of edges, from memory")
-            return self._copied("full", self.full_reads, self._stored(k, piece))
+            return self._copied("full", self._stored(k, piece))
         if node.op == "const":
             return FixedNumber(float(node["value"]))
         if self.side.gathers_on_chip(self.program, node):
@@ -381,7 +380,7 @@ class _Cut:
         if node.op == "spread":
             return self._vector(node.inputs[0], 0)
         if node.op == "param":
-            return self._parameter(node, k, piece)
+            return self._parameter(k, piece)
         if node.op in SEGMENTS:
             self.over_children = True
             vector = self._vector(node.inputs[0], piece)
@@ -508,7 +507,7 @@ class _Cut:
 
     def _give(self, s: int, k: int) -> None:
         """Say where a value goes that others read: of a row, or of each edge in a loop."""
-        node, tensors, edges = self.nodes[k], self.side.binding.tensors, self._is_of_edges(k)
+        node, edges = self.nodes[k], self._is_of_edges(k)
         to: list[Any] = self.each if edges else self.statements
         if node.op in SCATTERS:
             to.append(self._left(s, node))
@@ -523,7 +522,7 @@ class _Cut:
             size = max(self.nodes[value].type.size, 1)
             for piece in range(self._pieces(value) if key[0] == "state" else self._parts(value)):
                 x = self._at(s, value, piece)
-                to.append(Give(what, x, tensors[key], size, piece * self.units))
+                to.append(Give(what, x, self.tensors[key], size, piece * self.units))
                 if key[0] == "state" and not self.side.back:
                     self._publish(str(key[1]), x)
         for n, made in enumerate(self._sends(s, True)):
@@ -546,14 +545,14 @@ class _Cut:
                 continue
             if self.nodes[node.inputs[0]].type.size != self.units:
                 raise NoCell("states that are no vectors")
-            tensor = self.side.binding.tensors["state", name]
-            self._publish(name, self._read(OperandPlace(tensor, self.units, 0, ITSELF)))
+            tensor = self.tensors["state", name]
+            self._publish(name, self._copied("read", OperandPlace(tensor, self.units, 0, ITSELF)))
 
     def _left(self, s: int, node: Node) -> Give:
         of, every = (node["field"], node["every"]), node.op == "scatter_children"
         if self.nodes[node.inputs[0]].type.size != self.units or node["every"] != every:
             raise NoCell("gradients of children that are no vectors")
-        x, tensor = self._at(s, node.inputs[0], 0), self.side.binding.tensors[edge_key(*of)]
+        x, tensor = self._at(s, node.inputs[0], 0), self.tensors[edge_key(*of)]
         on_chip = self.side.leaves_on_chip(self.program, node)
         number = self.side.left.index(of) if on_chip else -1
         slot = EACH if every else node["slot"]
@@ -593,8 +592,7 @@ class _Cut:
                 known[made] = self.folds[k]
             elif k in self.task.reads:
                 sort: Sort = "read" if node.type.shape != () else "read_number"
-                reads = self.edge_reads if edges else self.reads
-                known[made] = self._copied(sort, reads, self._stored(k, piece), edges)
+                known[made] = self._copied(sort, self._stored(k, piece), edges)
             elif not edges and not is_free(node) and self.made_in.get(k, s) < s:
                 known[made] = OnChip("carried", self.carried.setdefault(made, len(self.carried)))
             else:
@@ -612,7 +610,7 @@ class _Cut:
             case "has_child":
                 return Present(EACH)
             case "param":
-                return self._parameter(node, k, piece)
+                return self._parameter(k, piece)
             case "gather" | "gather_all":
                 return self._gathered(node, piece)
             case "gather_parents":
@@ -635,8 +633,8 @@ class _Cut:
         (self.each if k in self.edges else self.statements).append(make)
         return make.to
 
-    def _parameter(self, node: Node, k: int, piece: int) -> OnChip:
-        key = self.side.binding.params[node["name"]], piece * self.units
+    def _parameter(self, k: int, piece: int) -> OnChip:
+        key = self.side.binding.params[self.nodes[k]["name"]], piece * self.units
         self._pieces(k)
         number = self.side.parameters.setdefault(key, len(self.side.parameters))
         return OnChip("parameter", number)
@@ -655,8 +653,8 @@ class _Cut:
         if self.side.layered and which != OWN:
             if node["every"]:
                 raise NoCell("lists of children of several layers")
-            tensor = self.side.binding.tensors[edge_key(*of)]
-            found.append(self._read(OperandPlace(tensor, self.units, 0, ABOVE_IT)))
+            tensor = self.tensors[edge_key(*of)]
+            found.append(self._copied("read", OperandPlace(tensor, self.units, 0, ABOVE_IT)))
         if not found:
             return FixedNumber(0.0)
         if len(found) == 1:
@@ -667,10 +665,10 @@ class _Cut:
     def _gathered(self, node: Node, piece: int) -> Operand:
         every = node.op == "gather_all"
         if not self.side.gathers_on_chip(self.program, node):
-            tensor = self.side.binding.tensors["state", node["field"]]
+            tensor = self.tensors["state", node["field"]]
             slot = 0 if every else node["slot"]
             place = OperandPlace(tensor, node.type.size, piece * self.units, slot)
-            return self._copied("read", self.edge_reads if every else self.reads, place, every)
+            return self._copied("read", place, every)
         if node.type.size != self.units:
             raise NoCell("states that are no vectors")
         return self._of_child(node)
@@ -686,15 +684,11 @@ class _Cut:
         read, kind = self.task.reads[k], self.nodes[k].type
         if kind.dtype != "float" or (kind.shape == () and read.width != 1):
             raise NoCell("numbers from memory that are parts of vectors, or indices")
-        tensor = self.side.binding.tensors[read.key]
+        tensor = self.tensors[read.key]
         return OperandPlace(tensor, read.width, read.start + piece * self.units, ITSELF)
 
-    def _read(self, place: OperandPlace) -> OnChip:
-        return self._copied("read", self.reads, place)
-
-    def _copied(
-        self, sort: Sort, of: dict[OperandPlace, int], place: OperandPlace, edges: bool = False
-    ) -> OnChip:
+    def _copied(self, sort: Sort, place: OperandPlace, edges: bool = False) -> OnChip:
+        of = self.reads[2 if sort == "full" else int(edges)]
         return OnChip(sort, of.setdefault(place, len(of)), edges)
 
     def _carry(self, s: int, stage: CellStage) -> CellStage:
