@@ -181,16 +181,15 @@ class _Cut:
         self.carried: dict[Made, int] = {}
         self.sent: dict[Made, int] = {}  # vectors in buffers
         self.sends: list[list[Made]] = [[] for _ in self.segments]  # of each stage
-        self.products: dict[int, int] = {}  # of the stage: the number of a product
+        self.products: dict[int, int] = {}  # the number of each in its stage
         # Numbers that are made of whole vectors: of a row, and of an edge.
         self.folds: dict[int, OnChip] = {}
-        self.statements: list[Statement] = []
-        self.known: dict[Made, Operand] = {}
+        # Of each stage, of which later ones may want more.
+        self.statements: list[list[Statement]] = [[] for _ in self.segments]
+        self.known: list[dict[Made, Operand]] = [{} for _ in self.segments]
         # Of the loop over edges that is being stated, if one is.
         self.each: list[Make | Give | Sum] = []
         self.of_edge: dict[Made, Operand] | None = None
-        # Of each stage these three: later ones may want more of it.
-        self.contexts: list[tuple[list[Statement], dict[Made, Operand], dict[int, int]]] = []
 
     def cut(self) -> KindCell:
         """Return the cell."""
@@ -400,8 +399,7 @@ class _Cut:
     # Stages.
 
     def _stage(self, s: int) -> CellStage:
-        self.statements, self.known, self.products = [], {}, {}
-        segment = self.segments[s]
+        segment, statements = self.segments[s], self.statements[s]
         folds = tuple(self._fold(s, k) for step in segment.steps for k in self._folds_of(step))
         products: list[CellProduct] = []
         for step in segment.steps:
@@ -414,16 +412,15 @@ class _Cut:
                 products.append(self._with_sums(step.node, CellProduct(held, operands, edges)))
         self._each_edge(s)
         for n, made in enumerate(self._sends(s, False)):
-            self.statements.append(Give("send", self._at(s, made.node, made.piece), n))
+            statements.append(Give("send", self._at(s, made.node, made.piece), n))
         for k in dict.fromkeys(segment.members):
             if self._is_of_edges(k):
                 continue
             if self.made_in.get(k, s) == s or OPS[self.nodes[k].op].role == "effect":
                 self._give(s, k)
         if s == len(self.segments) - 1 and not self.side.back:
-            self._pass_on()
-        self.contexts.append((self.statements, self.known, self.products))
-        stage = CellStage(tuple(products), folds, tuple(self.statements))
+            self._pass_on(s)
+        stage = CellStage(tuple(products), folds, tuple(statements))
         states = sorted(x.number for x in stage.gives if x.what == "hand")
         if states != [*range(stage.first_state, stage.first_state + len(states))]:
             raise NoCell("states that are sent in another order")
@@ -475,8 +472,8 @@ class _Cut:
                 else:
                     self._give(s, k)
             if self.each:
-                self.statements.append(EachEdge(tuple(self.each)))
-            self.known |= {made: made for made in sums_made}
+                self.statements[s].append(EachEdge(tuple(self.each)))
+            self.known[s] |= {made: made for made in sums_made}
         self.of_edge = None
 
     def _is_read(self, s: int, k: int) -> bool:
@@ -508,7 +505,7 @@ class _Cut:
     def _give(self, s: int, k: int) -> None:
         """Say where a value goes that others read: of a row, or of each edge in a loop."""
         node, edges = self.nodes[k], self._is_of_edges(k)
-        to: list[Any] = self.each if edges else self.statements
+        to: list[Any] = self.each if edges else self.statements[s]
         if node.op in SCATTERS:
             to.append(self._left(s, node))
             return
@@ -524,18 +521,18 @@ class _Cut:
                 x = self._at(s, value, piece)
                 to.append(Give(what, x, self.tensors[key], size, piece * self.units))
                 if key[0] == "state" and not self.side.back:
-                    self._publish(str(key[1]), x)
+                    self._publish(s, str(key[1]), x)
         for n, made in enumerate(self._sends(s, True)):
             if made.node == k:
                 to.append(Give("send_edge", self._at(s, k, made.piece), n))
 
-    def _publish(self, field: str, x: Operand) -> None:
+    def _publish(self, s: int, field: str, x: Operand) -> None:
         """Say where a state goes on chip, if parents read it there."""
         for what, fields in (("hand", self.side.sent), ("keep", self.side.kept)):
             if field in fields:
-                self.statements.append(Give(what, x, fields.index(field)))
+                self.statements[s].append(Give(what, x, fields.index(field)))
 
-    def _pass_on(self) -> None:
+    def _pass_on(self, s: int) -> None:
         """Give states that were made before the path."""
         for node in self.nodes:
             if node.op != "scatter" or node.stage != Stage.EAGER:
@@ -546,7 +543,9 @@ class _Cut:
             if self.nodes[node.inputs[0]].type.size != self.units:
                 raise NoCell("states that are no vectors")
             tensor = self.tensors["state", name]
-            self._publish(name, self._copied("read", OperandPlace(tensor, self.units, 0, ITSELF)))
+            self._publish(
+                s, name, self._copied("read", OperandPlace(tensor, self.units, 0, ITSELF))
+            )
 
     def _left(self, s: int, node: Node) -> Give:
         of, every = (node["field"], node["every"]), node.op == "scatter_children"
@@ -584,7 +583,7 @@ class _Cut:
         k, piece = self._viewed(k, piece)
         node, made = self.nodes[k], Made(k, piece)
         edges = k in self.edges
-        known = self.of_edge if edges else self.known
+        known = self.of_edge if edges else self.known[s]
         if known is None:
             raise NoCell("values of edges")
         if made not in known:
@@ -614,7 +613,7 @@ class _Cut:
             case "gather" | "gather_all":
                 return self._gathered(node, piece)
             case "gather_parents":
-                return self._from_parents(k, node, piece)
+                return self._from_parents(s, k, node, piece)
             case "matmul":
                 if self.made_in[k] != s:
                     raise NoCell("products of edges that a later stage reads")
@@ -630,7 +629,7 @@ class _Cut:
             self._pieces(k)
         operands = tuple(self._at(s, i, self._of(i, piece)) for i in node.inputs)
         make = Make(Made(k, piece), expression, operands)
-        (self.each if k in self.edges else self.statements).append(make)
+        (self.each if k in self.edges else self.statements[s]).append(make)
         return make.to
 
     def _parameter(self, k: int, piece: int) -> OnChip:
@@ -639,7 +638,7 @@ class _Cut:
         number = self.side.parameters.setdefault(key, len(self.side.parameters))
         return OnChip("parameter", number)
 
-    def _from_parents(self, k: int, node: Node, piece: int) -> Operand:
+    def _from_parents(self, s: int, k: int, node: Node, piece: int) -> Operand:
         """Return what the parents left: those of the layer in places, the others in memory."""
         of = node["field"], node["every"]
         if node["every"] and node["slots"]:
@@ -659,7 +658,7 @@ class _Cut:
             return FixedNumber(0.0)
         if len(found) == 1:
             return found[0]
-        self.statements.append(Make(Made(k, piece), "x0 + x1", tuple(found)))
+        self.statements[s].append(Make(Made(k, piece), "x0 + x1", tuple(found)))
         return Made(k, piece)
 
     def _gathered(self, node: Node, piece: int) -> Operand:
@@ -693,12 +692,11 @@ class _Cut:
 
     def _carry(self, s: int, stage: CellStage) -> CellStage:
         """Add to a stage what later ones want of it."""
-        self.statements, self.known, self.products = self.contexts[s]
         for made, n in [*self.carried.items()]:
             if self.made_in[made.node] == s:
                 x = self._at(s, made.node, made.piece)
-                self.statements.append(Give("carry", x, n))
-        return replace(stage, statements=tuple(self.statements))
+                self.statements[s].append(Give("carry", x, n))
+        return replace(stage, statements=tuple(self.statements[s]))
 
 
 def sums_of(task: TaskProgram) -> Iterator[tuple[str, Key, int, int]]:

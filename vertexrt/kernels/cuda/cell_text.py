@@ -62,9 +62,8 @@ QUARTET = 4  # elements of an operand that a lane reads at once
 MOST_TOGETHER = 2  # operands of a product, where products of one row take their steps together
 
 
-def cell_places(side: CellSide, weights: SideWeights, room: int, itemsize: int) -> tuple[int, int]:
-    """Return how many state places and edge places there are in so many bytes of shared memory."""
-    left = (room - fixed_bytes(side, itemsize) - weights.shared) // itemsize
+def cell_places(side: CellSide, left: int) -> tuple[int, int]:
+    """Return how many state places and edge places there are in so many elements."""
     state, edge = side.sizes["STATE"], len(side.left) * side.own
     return (
         min(MOST_PLACES, left // state) if state else 0,

@@ -175,12 +175,12 @@ def place_path(path: CutPath, budget: Budget) -> PlacedPath | Misfit:
 
 def _place(side: CellSide, budget: Budget) -> Placed | Misfit:
     """Place the weights of a side that runs cells, and count the places left."""
-    fixed = -(-fixed_bytes(side, budget.itemsize) // budget.itemsize)
-    others = fixed + least_places(side)
+    fixed = fixed_bytes(side, budget.itemsize)
+    others = -(-fixed // budget.itemsize) + least_places(side)
     on_chip = place_weights(side.held, others, budget)
     if isinstance(on_chip, Misfit):
         return on_chip
-    room = budget.shared_bytes - SHARED_STATE_BYTES
-    places = cell_places(side, on_chip, room, budget.itemsize)
+    left = budget.shared_bytes - SHARED_STATE_BYTES - fixed - on_chip.shared
+    places = cell_places(side, left // budget.itemsize)
     without = place_weights(side.held, others, replace(budget, registers=0, divides=False))
     return Placed(side, on_chip, places, isinstance(without, Misfit))

@@ -149,15 +149,16 @@ def _levels(words: Array, cell: int, back: bool, mask: int, reads_above: bool) -
             if reads_above:
                 edge_above = pairs[at + parents][0]
                 highest = edge_above + t * above_on if edge_above >= 0 else -1
-            if t % 2:
+            if t:
                 chain = next(n for n in range(len(own)) if mask >> n & 1)
                 child, other = own[chain]
-                own[chain] = child, above[0][1] if back else place
-                above = [(e, other) for e, _ in above]
-                place = 0 if back else other
-            if t:  # by which the repetition before has left something
-                chain = next(n for n in range(len(own)) if mask >> n & 1)
-                above = [(edge + chain + (t - 1) * edges_on, p) for _, p in above]
+                # By which the repetition before has left something.
+                left = edge + chain + (t - 1) * edges_on
+                if t % 2:
+                    own[chain] = child, above[0][1] if back else place
+                    above = [(left, other) for _ in above]
+                    place = 0 if back else other
+                above = [(left, p) for _, p in above]
             rows.append(Row(row + t * stride, place, edge + t * edges_on, own, above, highest))
         yield Level(cell, sent, rows)
 
