@@ -171,8 +171,13 @@ class _Cut:
         self.program = self.task.program
         self.nodes = self.program.nodes
         self.units, self.tensors = side.units, side.binding.tensors
-        # Nodes that have a value of each edge.
-        self.edges = {k for k, x in enumerate(self.nodes) if x.type.domain == Domain.EDGE}
+        self.effects = {k for k, x in enumerate(self.nodes) if OPS[x.op].role == "effect"}
+        # Nodes that are made, or whose effect is done, for each edge.
+        self.edges = {k for k, x in enumerate(self.nodes) if x.op == "scatter_children"}
+        for k, node in enumerate(self.nodes):
+            made = self.nodes[node.inputs[0]] if k in self.effects else node
+            if made.type.domain == Domain.EDGE:
+                self.edges.add(k)
         self.made_in: dict[int, int] = {}  # the stage that makes each value
         # Operands that are copied ahead: of rows, of edges, and those that are read in full.
         self.reads = [dict[OperandPlace, int]() for _ in range(3)]
@@ -414,9 +419,7 @@ class _Cut:
         for n, made in enumerate(self._sends(s, False)):
             statements.append(Give("send", self._at(s, made.node, made.piece), n))
         for k in dict.fromkeys(segment.members):
-            if self._is_of_edges(k):
-                continue
-            if self.made_in.get(k, s) == s or OPS[self.nodes[k].op].role == "effect":
+            if k not in self.edges and (self.made_in.get(k, s) == s or k in self.effects):
                 self._give(s, k)
         if s == len(self.segments) - 1 and not self.side.back:
             self._pass_on(s)
@@ -438,24 +441,14 @@ class _Cut:
                 return replace(product, sums=replace(product.held, word=word), first=first)
         return product
 
-    def _is_of_edges(self, k: int) -> bool:
-        """Tell whether a node is made, or its effect done, for each edge."""
-        node = self.nodes[k]
-        if node.op == "scatter_children":
-            return True
-        if OPS[node.op].role == "effect":
-            return node.inputs[0] in self.edges
-        return k in self.edges
-
     def _each_edge(self, s: int) -> None:
         """State what is done for edges, in as few loops as sums over them allow."""
         roots: dict[int, list[int]] = {}
         for k in dict.fromkeys(self.segments[s].members):
-            made = self.made_in.get(k) == s
+            made, effect = self.made_in.get(k) == s, k in self.effects
             sums = made and self.nodes[k].op in SEGMENTS
-            effect = OPS[self.nodes[k].op].role == "effect"
-            goes = k in self.task.homes or effect or any(x.node == k for x in self.sends[s])
-            if sums or (self._is_of_edges(k) and (made or effect) and goes):
+            goes = k in self.task.homes or any(x.node == k for x in self.sends[s])
+            if sums or (k in self.edges and (effect or (made and goes))):
                 roots.setdefault(self._loop_of(s, k), []).append(k)
         for loop in sorted(roots):
             self.each, self.of_edge = [], {}
@@ -504,7 +497,7 @@ class _Cut:
 
     def _give(self, s: int, k: int) -> None:
         """Say where a value goes that others read: of a row, or of each edge in a loop."""
-        node, edges = self.nodes[k], self._is_of_edges(k)
+        node, edges = self.nodes[k], k in self.edges
         to: list[Any] = self.each if edges else self.statements[s]
         if node.op in SCATTERS:
             to.append(self._left(s, node))
