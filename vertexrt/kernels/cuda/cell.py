@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from vertexrt.ir.layers import Phase
 from vertexrt.ir.program import Stage
@@ -17,6 +18,10 @@ from vertexrt.kernels.cuda.weights import TILE_ROWS, Layout, ResidentWeight, mos
 # In place of a slot: the row (or edge) itself, the parent in a layer above, each child in turn.
 ITSELF, ABOVE_IT, EACH = -1, -2, -3
 EDGES_A_ROW = 4  # of a level, where rows have lists of children: room is left for so many
+ROW_WORDS = {"loss_scale": "scale", "weight": "weight"}  # of ops, what the kernel is given
+Sort = Literal[
+    "read", "read_number", "full", "folded", "parameter", "carried", "from_parents", "sent"
+]
 LEVEL_ROWS = (8, 4, 2, 1)  # most of a level: those for which there is room
 
 
@@ -39,40 +44,21 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class FromMemory:
-    """Own units of an operand that is copied ahead, by its number in the cell."""
+class OnChip:
+    """What lies on chip, by its number among those of its sort.
 
-    number: int
+    Attributes:
+        of: the function of a machine, or of a `Unit` (`cell_unit.cuh`), that returns it. Of what is
+            copied ahead: "read" own units, "read_number" a number, "full" a whole vector. "folded"
+            a number made of all elements of vectors; "parameter" own units of one, or all of it;
+            "carried" from an earlier stage; "from_parents" the sum of what they left of a field;
+            "sent" a vector of a buffer.
+        edges: it is of the edge, or of the child whose turn it is in a loop.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class NumberFromMemory:
-    """A number of the row, or of each edge, by its number among the operands that are copied."""
-
-    number: int
-    edges: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Folded:
-    """A number made of all elements of a vector of the row, or of each edge, by its number."""
-
+    of: Sort
     number: int
     edges: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class OfEdge:
-    """Own units of an operand of each edge, by its number in the cell."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class OwnParameter:
-    """Own units of a parameter, by its number on the side."""
-
-    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +68,6 @@ class OfChild:
     slot: int
     number: int
     sent: bool
-
-
-@dataclass(frozen=True, slots=True)
-class LeftByParents:
-    """The sum of what the parents left of a field."""
-
-    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,25 +81,10 @@ class Total:
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
-    """A value of an earlier stage."""
+class RowNumber:
+    """A number that is known of a row, by its op: how many children there are, and so on."""
 
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Degree:
-    """How many children there are."""
-
-
-@dataclass(frozen=True, slots=True)
-class LossScale:
-    """The factor on the loss."""
-
-
-@dataclass(frozen=True, slots=True)
-class RowWeight:
-    """How many vertices a row stands for."""
+    op: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,23 +94,7 @@ class Present:
     slot: int
 
 
-Operand = (
-    FixedNumber
-    | Made
-    | FromMemory
-    | NumberFromMemory
-    | Folded
-    | OfEdge
-    | OwnParameter
-    | OfChild
-    | LeftByParents
-    | Total
-    | Carried
-    | Present
-    | Degree
-    | LossScale
-    | RowWeight
-)
+Operand = FixedNumber | Made | OnChip | OfChild | Total | RowNumber | Present
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,34 +150,6 @@ Statement = Make | Give | EachEdge
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """A vector of the row's buffer."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class SentOfEdge:
-    """A vector of the edge's buffer."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class WholeFromMemory:
-    """A vector that is copied ahead in full, by its number in the cell."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class WholeParameter:
-    """A vector of a parameter, by its number on the side."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
 class OverChildren:
     """The sum of a vector of each child, or the largest of each element."""
 
@@ -245,17 +165,7 @@ class Combined:
     operands: tuple[Vector, ...]
 
 
-Vector = (
-    OfChild
-    | Sent
-    | SentOfEdge
-    | WholeFromMemory
-    | WholeParameter
-    | Folded
-    | FixedNumber
-    | Combined
-    | OverChildren
-)
+Vector = OfChild | OnChip | FixedNumber | Combined | OverChildren
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,18 +174,14 @@ class CellProduct:
 
     Attributes:
         operands: the vectors of each of its rows, for a row of the level, or an edge.
-        at: where its partial sums begin.
         edges: its rows are edges.
-        most: for how many rows partial sums are made.
         sums: of the weight's gradient, to which each row adds its operand times values of the row.
         first: of these among what is carried.
     """
 
     held: ResidentWeight
     operands: tuple[tuple[Vector, ...], ...]
-    at: int
     edges: bool
-    most: int
     sums: ResidentWeight | None = None
     first: int = 0
 
@@ -291,29 +197,17 @@ class CellFold:
 
     op: str
     vectors: tuple[Vector, ...]
-    to: Folded
+    to: OnChip
     waits: bool
 
 
 @dataclass(frozen=True, slots=True)
 class CellStage:
-    """What a processor does between two exchanges.
-
-    Attributes:
-        first_buffer, to_buffers: vectors that it sends to the buffers of the level.
-        first_state, to_states: vectors that it sends to state places.
-        first_edge, to_edges: vectors of edges that it sends to their buffers.
-    """
+    """What a processor does between two exchanges."""
 
     products: tuple[CellProduct, ...]
     folds: tuple[CellFold, ...]
     statements: tuple[Statement, ...]
-    first_buffer: int = 0
-    to_buffers: int = 0
-    first_state: int = 0
-    to_states: int = 0
-    first_edge: int = 0
-    to_edges: int = 0
 
     @property
     def gives(self) -> Iterator[Give]:
@@ -323,10 +217,19 @@ class CellStage:
                 if isinstance(y, Give):
                     yield y
 
+    def count(self, what: str) -> int:
+        """Count what it gives so."""
+        return sum(x.what == what for x in self.gives)
+
+    @property
+    def first_state(self) -> int:
+        """Return the first of the vectors that it sends to state places."""
+        return min((x.number for x in self.gives if x.what == "hand"), default=0)
+
     @property
     def vectors(self) -> int:
         """Count the vectors of a row that it sends."""
-        return self.to_buffers + self.to_states
+        return self.count("send") + self.count("hand")
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,8 +250,6 @@ class KindCell:
         task: its number; slots: of children, 0 where rows have lists.
         reads: operands that are copied ahead; edge_reads: those of edges; full_reads: those of
             which every processor gets all elements.
-        carried: values from stage to stage.
-        folds, edge_folds: numbers of a row, and of an edge, that are made of whole vectors.
         on_chip: slots of the children whose places it reads, or fills.
     """
 
@@ -358,9 +259,6 @@ class KindCell:
     reads: tuple[OperandPlace, ...]
     edge_reads: tuple[OperandPlace, ...]
     full_reads: tuple[OperandPlace, ...]
-    carried: int
-    folds: int
-    edge_folds: int
     on_chip: frozenset[int]
 
     @property
@@ -368,15 +266,13 @@ class KindCell:
         """All that is copied ahead."""
         return (*self.reads, *self.edge_reads, *self.full_reads)
 
-    @property
-    def exchanged(self) -> int:
-        """Count the vectors of a row that its stages send to buffers."""
-        return sum(stage.to_buffers for stage in self.stages)
+    def count(self, what: str) -> int:
+        """Count what its stages give so."""
+        return sum(stage.count(what) for stage in self.stages)
 
-    @property
-    def exchanged_edges(self) -> int:
-        """Count the vectors of an edge that its stages send."""
-        return sum(stage.to_edges for stage in self.stages)
+    def folds(self, edges: bool) -> int:
+        """Count the numbers of a row, or of an edge, that are made of whole vectors."""
+        return sum(x.to.edges == edges for stage in self.stages for x in stage.folds)
 
     @property
     def chain(self) -> int:
@@ -427,17 +323,7 @@ class CellSide:
     @property
     def scaled(self) -> bool:
         """Tell whether it reads the factor on the loss."""
-        return any(isinstance(x, LossScale) for x in self._operands)
-
-    @property
-    def weighted(self) -> bool:
-        """Tell whether it reads how many vertices a row stands for."""
-        return any(isinstance(x, RowWeight) for x in self._operands)
-
-    @property
-    def _operands(self) -> Iterator[Operand]:
-        for stage in self.stages:
-            yield from operands_of(stage.statements)
+        return any(RowNumber("loss_scale") in operands_of(x.statements) for x in self.stages)
 
     @property
     def back(self) -> bool:
@@ -458,19 +344,6 @@ class CellSide:
         return list(dict.fromkeys([*(p.held for p in products), *sums]))
 
     @property
-    def words(self) -> set[str]:
-        """Name what it reads and writes of what the kernel is given."""
-        tensors = {*self.sent, *self.kept, *self.left}
-        tensors |= {x.tensor for cell in self.cells for x in cell.copied}
-        for stage in self.stages:
-            tensors |= {x.number for x in stage.gives if x.what in ("store", "store_edge")}
-            tensors |= {x.edge for x in stage.gives if x.edge >= 0}
-        params = {f"param_{number}" for number, _ in self.parameters}
-        numbers = {"scale"} if self.scaled else set()
-        numbers |= {"weight"} if self.weighted else set()
-        return {f"tensor_{t}" for t in tensors} | params | {h.word for h in self.held} | numbers
-
-    @property
     def own(self) -> int:
         """Return the places of a processor's part of a vector: `Units` of product.cuh."""
         return own_places(self.units, self.processors)
@@ -481,77 +354,49 @@ class CellSide:
         return self.own * self.processors
 
     @property
-    def reads(self) -> int:
-        """Return the operands of a row from memory, the most of a cell; 1 at least."""
-        return max(1, *(len(cell.reads) for cell in self.cells))
-
-    @property
-    def edge_reads(self) -> int:
-        """Return the operands of an edge from memory, the most of a cell."""
-        return max(len(cell.edge_reads) for cell in self.cells)
-
-    @property
     def reads_numbers(self) -> bool:
         """Tell whether some operands are numbers."""
         return any(x.width == 1 for cell in self.cells for x in cell.copied)
 
-    @property
-    def full_reads(self) -> int:
-        """Return the operands of a row that are copied in full, the most of a cell."""
-        return max(len(cell.full_reads) for cell in self.cells)
+    def most(self, product: CellProduct) -> int:
+        """Return for how many rows partial sums of a product are made."""
+        return self.edges if product.edges else self.rows * len(product.operands)
+
+    def partial_at(self, stage: CellStage, product: int) -> int:
+        """Return where the partial sums of a product of a stage begin; past the last, their end."""
+        before = stage.products[:product]
+        return sum(partial_elements(x.held, self.processors, self.most(x)) for x in before)
 
     @property
-    def staged_edges(self) -> int:
-        """Return the vectors of an edge that a stage sends, at most."""
-        return max(stage.to_edges for stage in self.stages)
-
-    @property
-    def exchanged_edges(self) -> int:
-        """Return the vectors of an edge in the buffers of a level."""
-        return max(cell.exchanged_edges for cell in self.cells)
-
-    @property
-    def staged(self) -> int:
-        """Return the vectors of a row that a stage sends, at most."""
-        return max(stage.vectors for stage in self.stages)
-
-    @property
-    def exchanged(self) -> int:
-        """Return the vectors of a row in the buffers of a level."""
-        return max(cell.exchanged for cell in self.cells)
-
-    @property
-    def carried(self) -> int:
-        """Return the values of a row from stage to stage, at most."""
-        return max(cell.carried for cell in self.cells)
-
-    @property
-    def folds(self) -> int:
-        """Return the numbers of a row that are made of whole vectors, at most."""
-        return max(cell.folds for cell in self.cells)
-
-    @property
-    def edge_folds(self) -> int:
-        """Return those of an edge."""
-        return max(cell.edge_folds for cell in self.cells)
-
-    @property
-    def partial(self) -> int:
-        """Return the elements of partial sums."""
-        products = (p for stage in self.stages for p in stage.products)
-        return max(
-            (p.at + partial_elements(p.held, self.processors, p.most) for p in products), default=0
-        )
-
-    @property
-    def state(self) -> int:
-        """Return the elements of a state place."""
-        return len(self.sent) * self.on_chip + len(self.kept) * self.own
+    def sizes(self) -> dict[str, int]:
+        """Count what a level has of each sort, the most of a cell, by names of its facts."""
+        stages, cells = [*self.stages], self.cells
+        return {
+            "UNITS": self.units,
+            "CELLS": len(cells),
+            "READS": max(1, *(len(x.reads) for x in cells)),
+            "EDGE_READS": max(len(x.edge_reads) for x in cells),
+            "FULL_READS": max(len(x.full_reads) for x in cells),
+            "STAGED_EDGES": max(x.count("send_edge") for x in stages),
+            "EXCHANGED_EDGES": max(x.count("send_edge") for x in cells),
+            "PARAMETERS": len(self.parameters),
+            "STAGED": max(x.vectors for x in stages),
+            "CARRIED": max(x.count("carry") for x in cells),
+            "EXCHANGED": max(x.count("send") for x in cells),
+            "FOLDS": max(x.folds(False) for x in cells),
+            "EDGE_FOLDS": max(x.folds(True) for x in cells),
+            "PARTIAL": max(self.partial_at(x, len(x.products)) for x in stages),
+            "SENT": len(self.sent),
+            "KEPT": len(self.kept),
+            "STATE": len(self.sent) * self.on_chip + len(self.kept) * self.own,
+            "LEFT": len(self.left),
+        }
 
     @property
     def room(self) -> int:
         """Return the reals that a level sends at most, of all processors together."""
-        return (self.rows * self.staged + self.edges * self.staged_edges) * self.on_chip
+        n = self.sizes
+        return (self.rows * n["STAGED"] + self.edges * n["STAGED_EDGES"]) * self.on_chip
 
 
 def own_places(units: int, processors: int) -> int:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 from vertexrt.ir.layers import OF_ALL_CHILDREN, Phase, is_within_layer
 from vertexrt.ir.ops import OPS
@@ -30,44 +31,31 @@ from vertexrt.ir.program import ABOVE, OWN, PARENTS, Domain, Node, Program, Stag
 from vertexrt.kernels.cuda.cell import (
     ABOVE_IT,
     EACH,
-    EDGES_A_ROW,
     ITSELF,
-    Carried,
     CellFold,
     CellProduct,
     CellSide,
     CellStage,
     Combined,
-    Degree,
     EachEdge,
     FixedNumber,
-    Folded,
-    FromMemory,
     Give,
     KindCell,
-    LeftByParents,
-    LossScale,
     Made,
     Make,
-    NumberFromMemory,
     OfChild,
-    OfEdge,
+    OnChip,
     Operand,
     OperandPlace,
     OverChildren,
-    OwnParameter,
     Present,
-    RowWeight,
-    Sent,
-    SentOfEdge,
+    RowNumber,
+    Sort,
     Statement,
     Sum,
     Total,
     Vector,
-    WholeFromMemory,
-    WholeParameter,
     own_places,
-    partial_elements,
 )
 from vertexrt.kernels.cuda.weights import ResidentWeight
 from vertexrt.kernels.layout import Binding
@@ -81,26 +69,13 @@ class NoCell(Exception):
     """Why a phase is no cell."""
 
 
-def cut_side(
-    phase: Phase,
-    tasks: Mapping[int, SegmentedTask],
-    binding: Binding,
-    processors: int,
-    rows: int,
-    summed: Collection[str],
-) -> CellSide:
-    """Cut the tasks of a phase into cells.
+class SideCut:
+    """Cuts the tasks of a phase into the cells of a side.
 
     Args:
         tasks: of the phase, by number; segmented for several processors.
-        rows: of a level, at most; summed: parameters whose gradients cells sum up: see `sums_of`.
-    Raises: NoCell, where the machine has no form for what they do.
-    """
-    return _Side(phase, tasks, binding, processors, rows, summed).cut()
-
-
-class _Side:
-    """Cuts the tasks of a side.
+        summed: parameters whose gradients cells sum up: see `sums_of`.
+    Raises: NoCell, here and in `cut`, where the machine has no form for what they do.
 
     Attributes:
         sent, kept, left: the fields of states and of edges, in the order of their vectors.
@@ -113,11 +88,10 @@ class _Side:
         tasks: Mapping[int, SegmentedTask],
         binding: Binding,
         processors: int,
-        rows: int,
         summed: Collection[str],
     ) -> None:
         self.phase, self.tasks, self.binding = phase, tasks, binding
-        self.processors, self.rows, self.summed = processors, rows, summed
+        self.processors, self.summed = processors, summed
         (*_, plan) = tasks.values()
         self.layered = bool(plan.task.program.layers)
         self.units = _units(tasks.values())
@@ -143,17 +117,21 @@ class _Side:
             k = stack.pop()
             if k not in full:
                 full.add(k)
-                if not _is_product(nodes[k]):
+                if OPS[nodes[k].op].role != "product":
                     stack += nodes[k].inputs
         for k in plan.task.members:
             node = nodes[k]
-            if node.op in GATHERS and not self.back and is_within_layer(program, node):
+            if self.gathers_on_chip(program, node):
                 found = self.sent if k in full else self.kept
                 if node["field"] not in found:
                     found.append(node["field"])
             leaves = node.op in SCATTERS and self.leaves_on_chip(program, node)
             if leaves and (node["field"], node["every"]) not in self.left:
                 self.left.append((node["field"], node["every"]))
+
+    def gathers_on_chip(self, program: Program, node: Node) -> bool:
+        """Tell whether a node reads states of children that have places."""
+        return node.op in GATHERS and not self.back and is_within_layer(program, node)
 
     def leaves_on_chip(self, program: Program, node: Node) -> bool:
         """Tell whether a gradient of children has edge places, which backward sides have alone.
@@ -162,22 +140,23 @@ class _Side:
         """
         return self.back and is_within_layer(program, node)
 
-    def cut(self) -> CellSide:
-        """Return the side."""
+    def cut(self, rows: int) -> CellSide:
+        """Return the side, of which a level has so many rows at most."""
         cells = tuple(_Cut(self, p, plan).cut() for p, plan in self.tasks.items())
         tensors = self.binding.tensors
-        states = [[tensors["state", name] for name in names] for names in (self.sent, self.kept)]
-        left = (tensors[edge_key(*of)] for of in self.left)
+        sent, kept = (
+            tuple(tensors["state", name] for name in names) for names in (self.sent, self.kept)
+        )
         return CellSide(
             self.phase,
             self.units,
             self.processors,
             cells,
-            tuple(states[0]),
-            tuple(states[1]),
-            tuple(left),
+            sent,
+            kept,
+            tuple(tensors[edge_key(*of)] for of in self.left),
             tuple(self.parameters),
-            self.rows,
+            rows,
             self.phase.layer if self.layered else -1,
             self.summed,
         )
@@ -186,50 +165,56 @@ class _Side:
 class _Cut:
     """Cuts a task into the stages of a cell."""
 
-    def __init__(self, side: _Side, number: int, plan: SegmentedTask) -> None:
-        self.side, self.number, self.plan = side, number, plan
+    def __init__(self, side: SideCut, number: int, plan: SegmentedTask) -> None:
+        self.side, self.number = side, number
         self.task, self.segments = plan.task, [*_before_folds(plan)]
         self.program = self.task.program
         self.nodes = self.program.nodes
-        self.units = side.units
+        self.units, self.tensors = side.units, side.binding.tensors
+        self.effects = {k for k, x in enumerate(self.nodes) if OPS[x.op].role == "effect"}
+        # Nodes that are made, or whose effect is done, for each edge.
+        self.edges = {k for k, x in enumerate(self.nodes) if x.op == "scatter_children"}
+        for k, node in enumerate(self.nodes):
+            made = self.nodes[node.inputs[0]] if k in self.effects else node
+            if made.type.domain == Domain.EDGE:
+                self.edges.add(k)
         self.made_in: dict[int, int] = {}  # the stage that makes each value
-        self.reads: dict[OperandPlace, int] = {}
-        self.edge_reads: dict[OperandPlace, int] = {}
-        self.full_reads: dict[OperandPlace, int] = {}
+        # Operands that are copied ahead: of rows, of edges, and those that are read in full.
+        self.reads = [dict[OperandPlace, int]() for _ in range(3)]
         self.on_chip: set[int] = set()
         self.over_children = False  # a vector of each child is being stated
         self.carried: dict[Made, int] = {}
         self.sent: dict[Made, int] = {}  # vectors in buffers
-        self.sends: list[list[Made]] = []  # of each stage
-        self.edge_sends: list[list[Made]] = []
-        self.products: dict[int, int] = {}  # of the stage: the number of a product
+        self.sends: list[list[Made]] = [[] for _ in self.segments]  # of each stage
+        self.products: dict[int, int] = {}  # the number of each in its stage
         # Numbers that are made of whole vectors: of a row, and of an edge.
-        self.folds: dict[int, Folded] = {}
-        self.statements: list[Statement] = []
-        self.known: dict[Made, Operand] = {}
-        # Of each stage these three: later ones may want more of it.
-        self.contexts: list[tuple[list[Statement], dict[Made, Operand], dict[int, int]]] = []
+        self.folds: dict[int, OnChip] = {}
+        # Of each stage, of which later ones may want more.
+        self.statements: list[list[Statement]] = [[] for _ in self.segments]
+        self.known: list[dict[Made, Operand]] = [{} for _ in self.segments]
+        # Of the loop over edges that is being stated, if one is.
+        self.each: list[Make | Give | Sum] = []
+        self.of_edge: dict[Made, Operand] | None = None
 
     def cut(self) -> KindCell:
         """Return the cell."""
         segments = self.segments
-        edges = [self.nodes[k] for k in self.plan.task.members]
-        every = any(x["every"] for x in edges if x.op in ("gather_parents", *SCATTERS))
-        every |= any(x.op in OF_ALL_CHILDREN or x.type.domain == Domain.EDGE for x in edges)
-        self.lists = every or self.program.arity is None
-        if self.lists and any(x.op in OF_SLOTS for x in edges):
+        members = [self.nodes[k] for k in self.task.members]
+        lists = self.program.arity is None or not self.edges.isdisjoint(self.task.members)
+        lists |= any(x["every"] for x in members if x.op in ("gather_parents", *SCATTERS))
+        lists |= any(x.op in OF_ALL_CHILDREN for x in members)
+        if lists and any(x.op in OF_SLOTS for x in members):
             raise NoCell("slots and lists of children together")
-        if self.lists and self.side.binding.splits_edges:  # scripts have the edges of slots
+        if lists and self.side.binding.splits_edges:  # scripts have the edges of slots
             raise NoCell("lists of children beside slots")
         for s, segment in enumerate(segments):
             if segment.split == Split.SUMS:
                 raise NoCell("sums over rows on the path")
-            for step in segment.steps:
-                for k in step.nodes:
-                    if self.nodes[k].relation:
-                        raise NoCell("children of several relations")
-                    if not is_free(self.nodes[k]):
-                        self.made_in.setdefault(k, s)
+            for k in segment.members:
+                if self.nodes[k].relation:
+                    raise NoCell("children of several relations")
+                if not is_free(self.nodes[k]):
+                    self.made_in.setdefault(k, s)
         self._find_sends()
         stages = tuple(self._stage(s) for s in range(len(segments)))
         if not self.side.back:
@@ -241,23 +226,21 @@ class _Cut:
                 if any((what, n) not in given for n in mine):
                     raise NoCell("states that are not made on the path")
         reading = [s for s, stage in enumerate(stages) if _reads_states(stage)]
-        if any(stage.to_states for stage in stages[: max(reading, default=0)]):
+        if any(stage.count("hand") for stage in stages[: max(reading, default=0)]):
             # A member that has met over them may send the next row to the place of a child.
             raise NoCell("states that are sent before those of children have been read")
-        slots = 0 if self.lists else self.program.arity or 0
+        slots = 0 if lists else self.program.arity or 0
         if slots > MOST_SLOTS:
             raise NoCell(f"{slots} children")
         found = [self._carry(s, stages[s]) for s in reversed(range(len(stages)))]
-        reads = tuple(self.reads), tuple(self.edge_reads), tuple(self.full_reads)
-        stages = (*found[-1:0:-1], self._with_zeros(found))
+        reads, edge_reads, full_reads = self.reads
         return KindCell(
             self.number,
             slots,
-            stages,
-            *reads,
-            len(self.carried),
-            self._number_of_folds(False),
-            self._number_of_folds(True),
+            (*found[-1:0:-1], self._with_zeros(found)),
+            tuple(reads),
+            tuple(edge_reads),
+            tuple(full_reads),
             frozenset(self.on_chip),
         )
 
@@ -283,19 +266,15 @@ class _Cut:
                     raise NoCell("gradients of children that another stage leaves")
                 value = FixedNumber(float(self.nodes[mine[0].inputs[0]]["value"]))
                 more.append(Give("leave", value, number, slot=slot))
-        last = found[0]
-        if not more:
-            return last
-        if any(slot == EACH for slot in (x.slot for x in more)):
-            return replace(last, statements=(*last.statements, EachEdge(tuple(more))))
-        return replace(last, statements=(*last.statements, *more))
+        zeros: tuple[Statement, ...] = tuple(more)
+        if any(x.slot == EACH for x in more):
+            zeros = (EachEdge(tuple(more)),)
+        return replace(found[0], statements=found[0].statements + zeros)
 
     # What is exchanged.
 
     def _find_sends(self) -> None:
         """Find the vectors that products of later stages read in full."""
-        self.sends = [[] for _ in self.segments]
-        self.edge_sends = [[] for _ in self.segments]
         for s, segment in enumerate(self.segments):
             for step in segment.steps:
                 if isinstance(step, Product):
@@ -305,9 +284,13 @@ class _Cut:
                 for k in self._folds_of(step):
                     for piece in range(self._pieces(self.nodes[k].inputs[0])):
                         self._find_sent(s, self.nodes[k].inputs[0], piece)
-        for of_stages in (self.sends, self.edge_sends):
-            made = [x for vectors in of_stages for x in vectors]
+        for edges in (False, True):
+            made = (x for s in range(len(self.segments)) for x in self._sends(s, edges))
             self.sent |= {x: n for n, x in enumerate(made)}
+
+    def _sends(self, s: int, edges: bool) -> list[Made]:
+        """List the vectors of rows, or of edges, that a stage sends to buffers."""
+        return [x for x in self.sends[s] if (x.node in self.edges) == edges]
 
     def _find_sent(self, s: int, k: int, piece: int) -> None:
         k, piece = self._viewed(k, piece)
@@ -315,8 +298,7 @@ class _Cut:
         if k in self.task.reads or node.op in FOLDS:
             return
         if self.made_in.get(k, s) < s and not self._is_whole(k):
-            of_edge = node.type.domain == Domain.EDGE
-            vectors = (self.edge_sends if of_edge else self.sends)[self.made_in[k]]
+            vectors = self.sends[self.made_in[k]]
             if Made(k, piece) not in vectors:
                 vectors.append(Made(k, piece))
         elif OPS[node.op].role == "scalar" or node.op in (*SEGMENTS, "to_edges", "spread"):
@@ -330,9 +312,9 @@ class _Cut:
         """Tell whether each processor can make a value in full from what lies on chip."""
         node = self.nodes[k]
         if k in self.task.reads:
-            return node.type.domain != Domain.EDGE and node.type.shape != ()
+            return k not in self.edges and node.type.shape != ()
         if node.op in FOLDS:
-            return node.type.domain != Domain.EDGE
+            return k not in self.edges
         if node.op in (*GATHERS, "const", "param", "has_child", "present"):
             return not (self.side.back and node.op in GATHERS)
         passes = OPS[node.op].role in ("scalar", "view") or node.op in (*SEGMENTS, "to_edges")
@@ -388,22 +370,21 @@ class _Cut:
         k, piece = self._viewed(k, piece)
         node = self.nodes[k]
         if Made(k, piece) in self.sent:
-            number = self.sent[Made(k, piece)]
-            return SentOfEdge(number) if node.type.domain == Domain.EDGE else Sent(number)
-        if k in self.task.reads and node.type.shape == ():
-            raise NoCell("a product of numbers from memory")
+            return OnChip("sent", self.sent[Made(k, piece)], k in self.edges)
         if k in self.task.reads:
-            return WholeFromMemory(self._copied(self.full_reads, self._stored(k, piece)))
+            if node.type.shape == () or k in self.edges:
+                raise NoCell("a product of numbers, or of values of edges, from memory")
+            return self._copied("full", self._stored(k, piece))
         if node.op == "const":
             return FixedNumber(float(node["value"]))
-        if node.op == "gather_all" and not self.side.back:
-            return OfChild(EACH, self.side.sent.index(node["field"]), True)
+        if self.side.gathers_on_chip(self.program, node):
+            return self._of_child(node)
         if node.op in FOLDS:
             return self.folds[k]
         if node.op == "spread":
             return self._vector(node.inputs[0], 0)
         if node.op == "param":
-            return WholeParameter(self._parameter(node, k, piece))
+            return self._parameter(k, piece)
         if node.op in SEGMENTS:
             self.over_children = True
             vector = self._vector(node.inputs[0], piece)
@@ -411,62 +392,42 @@ class _Cut:
             return OverChildren(vector, node.op == "segment_max")
         if node.op == "to_edges" and self.over_children:
             return self._vector(node.inputs[0], piece)
-        if node.op == "gather" and not self.side.back and is_within_layer(self.program, node):
-            self.on_chip.add(node["slot"])
-            return OfChild(node["slot"], self.side.sent.index(node["field"]), True)
         expression = OPS[node.op].scalar
         if expression is None or OPS[node.op].draws:
             raise NoCell(f"a product of {node.op}, which is not on chip")
-        numbers = [0 if self.nodes[i].type.shape == () else piece for i in node.inputs]
-        vectors = (self._vector(i, n) for i, n in zip(node.inputs, numbers, strict=True))
-        return Combined(expression, tuple(vectors))
+        return Combined(expression, tuple(self._vector(i, self._of(i, piece)) for i in node.inputs))
+
+    def _of(self, k: int, piece: int) -> int:
+        """Return which piece of an operand a piece of a result is made of; numbers have one."""
+        return 0 if self.nodes[k].type.shape == () else piece
 
     # Stages.
 
     def _stage(self, s: int) -> CellStage:
-        self.statements, self.known, self.products = [], {}, {}
-        segment = self.segments[s]
+        segment, statements = self.segments[s], self.statements[s]
         folds = tuple(self._fold(s, k) for step in segment.steps for k in self._folds_of(step))
         products: list[CellProduct] = []
-        at = 0
         for step in segment.steps:
             if isinstance(step, Product):
                 held = self._weight(step.node)
                 rows = self._operand_vectors(step.node)
                 operands = tuple(tuple(self._vector(k, p) for k, p in of) for of in rows)
                 self.products[step.node] = len(products)
-                edges, times = rows_of(self.nodes[step.node].type)
-                most = EDGES_A_ROW * self.side.rows if edges else self.side.rows * times
-                product = CellProduct(held, operands, at, edges, most)
-                products.append(self._with_sums(step.node, product))
-                at += partial_elements(held, self.side.processors, products[-1].most)
+                edges, _ = rows_of(self.nodes[step.node].type)
+                products.append(self._with_sums(step.node, CellProduct(held, operands, edges)))
         self._each_edge(s)
-        first, sends = self._first_of(s), self.sends[s]
-        for n, made in enumerate(sends):
-            self.statements.append(Give("send", self._at(s, made.node, made.piece), n))
-        states: list[int] = []
-        for k in dict.fromkeys(k for step in segment.steps for k in step.nodes):
-            if self._is_of_edges(k):
-                continue
-            if self.made_in.get(k, s) == s or OPS[self.nodes[k].op].role == "effect":
-                states += self._give(s, k)
+        for n, made in enumerate(self._sends(s, False)):
+            statements.append(Give("send", self._at(s, made.node, made.piece), n))
+        for k in dict.fromkeys(segment.members):
+            if k not in self.edges and (self.made_in.get(k, s) == s or k in self.effects):
+                self._give(s, k)
         if s == len(self.segments) - 1 and not self.side.back:
-            states += self._pass_on()
-        states.sort()
-        if states and states != [*range(states[0], states[0] + len(states))]:
+            self._pass_on(s)
+        stage = CellStage(tuple(products), folds, tuple(statements))
+        states = sorted(x.number for x in stage.gives if x.what == "hand")
+        if states != [*range(stage.first_state, stage.first_state + len(states))]:
             raise NoCell("states that are sent in another order")
-        self.contexts.append((self.statements, self.known, self.products))
-        return CellStage(
-            tuple(products),
-            folds,
-            tuple(self.statements),
-            first,
-            len(sends),
-            states[0] if states else 0,
-            len(states),
-            sum(map(len, self.edge_sends[:s])),
-            len(self.edge_sends[s]),
-        )
+        return stage
 
     def _with_sums(self, k: int, product: CellProduct) -> CellProduct:
         """Let a product add to its weight's gradient what an earlier stage carries for it."""
@@ -480,28 +441,17 @@ class _Cut:
                 return replace(product, sums=replace(product.held, word=word), first=first)
         return product
 
-    def _is_of_edges(self, k: int) -> bool:
-        """Tell whether a node is made, or its effect done, for each edge."""
-        node = self.nodes[k]
-        if node.op == "scatter_children":
-            return True
-        if OPS[node.op].role == "effect":
-            return self.nodes[node.inputs[0]].type.domain == Domain.EDGE
-        return node.type.domain == Domain.EDGE
-
     def _each_edge(self, s: int) -> None:
         """State what is done for edges, in as few loops as sums over them allow."""
         roots: dict[int, list[int]] = {}
-        for k in dict.fromkeys(k for step in self.segments[s].steps for k in step.nodes):
-            made = self.made_in.get(k) == s
+        for k in dict.fromkeys(self.segments[s].members):
+            made, effect = self.made_in.get(k) == s, k in self.effects
             sums = made and self.nodes[k].op in SEGMENTS
-            effect = OPS[self.nodes[k].op].role == "effect"
-            goes = k in self.task.homes or effect or any(x.node == k for x in self.edge_sends[s])
-            if sums or (self._is_of_edges(k) and (made or effect) and goes):
+            goes = k in self.task.homes or any(x.node == k for x in self.sends[s])
+            if sums or (k in self.edges and (effect or (made and goes))):
                 roots.setdefault(self._loop_of(s, k), []).append(k)
         for loop in sorted(roots):
-            self.each: list[Make | Give | Sum] = []
-            self.of_edge: dict[Made, Operand] = {}
+            self.each, self.of_edge = [], {}
             sums_made: list[Made] = []
             for k in roots[loop]:
                 node = self.nodes[k]
@@ -509,22 +459,22 @@ class _Cut:
                     if self._is_whole(k) and not self._is_read(s, k):
                         continue
                     for piece in range(self._parts(k)):
-                        x = self._edge_at(s, node.inputs[0], piece)
+                        x = self._at(s, node.inputs[0], piece)
                         sums_made.append(Made(k, piece))
                         self.each.append(Sum(Made(k, piece), x, node.op == "segment_max"))
                 else:
-                    self._give_edge(s, k)
+                    self._give(s, k)
             if self.each:
-                self.statements.append(EachEdge(tuple(self.each)))
-            self.known |= {made: made for made in sums_made}
+                self.statements[s].append(EachEdge(tuple(self.each)))
+            self.known[s] |= {made: made for made in sums_made}
+        self.of_edge = None
 
     def _is_read(self, s: int, k: int) -> bool:
         """Tell whether a value is read other than as the operand of a product."""
         if k in self.task.homes:
             return True
-        members = (i for step in self.segments[s].steps for i in step.nodes)
-        readers = [i for i in members if k in self.nodes[i].inputs]
-        return any(self.nodes[i].op != "matmul" for i in readers)
+        members = (self.nodes[i] for i in self.segments[s].members)
+        return any(k in x.inputs and x.op != "matmul" for x in members)
 
     def _fold(self, s: int, k: int) -> CellFold:
         """Return how a number is made of a vector."""
@@ -532,12 +482,10 @@ class _Cut:
         (x,) = node.inputs
         vectors = tuple(self._vector(x, piece) for piece in range(self._pieces(x)))
         mine = {to for i, to in self.folds.items() if self.made_in[i] == s}
-        edges = node.type.domain == Domain.EDGE
-        self.folds[k] = Folded(self._number_of_folds(edges), edges)
+        edges = k in self.edges
+        number = sum(x.edges == edges for x in self.folds.values())
+        self.folds[k] = OnChip("folded", number, edges)
         return CellFold(node.op, vectors, self.folds[k], not mine.isdisjoint(_leaves(vectors)))
-
-    def _number_of_folds(self, edges: bool) -> int:
-        return sum(x.edges == edges for x in self.folds.values())
 
     def _loop_of(self, s: int, k: int) -> int:
         """Return in which loop over the edges a value is made: after the sums that it needs."""
@@ -547,150 +495,62 @@ class _Cut:
                 found = max(found, self._loop_of(s, i) + (self.nodes[i].op in SEGMENTS))
         return found
 
-    def _give_edge(self, s: int, k: int) -> None:
-        """Say where a value of each edge goes that others read."""
-        node, tensors = self.nodes[k], self.side.binding.tensors
-        if node.op == "scatter_children":
-            if self.nodes[node.inputs[0]].type.size != self.units:
-                raise NoCell("gradients of children that are no vectors")
-            x = self._edge_at(s, node.inputs[0], 0)
-            field_of = node["field"], True
-            on_chip = self.side.leaves_on_chip(self.program, node)
-            number = self.side.left.index(field_of) if on_chip else -1
-            self.each.append(
-                Give("leave", x, number, self.units, slot=EACH, edge=tensors[edge_key(*field_of)])
-            )
+    def _give(self, s: int, k: int) -> None:
+        """Say where a value goes that others read: of a row, or of each edge in a loop."""
+        node, edges = self.nodes[k], k in self.edges
+        to: list[Any] = self.each if edges else self.statements[s]
+        if node.op in SCATTERS:
+            to.append(self._left(s, node))
             return
         given: list[tuple[int, Key]] = []
         if k in self.task.homes and self.task.homes[k][0] != "exchange":
             given.append((k, self.task.homes[k]))
         if node.op in TENSOR_OF_EFFECT:
             given.append((node.inputs[0], TENSOR_OF_EFFECT[node.op](node)))
+        what = "store_edge" if edges else "store"
         for value, key in given:
-            size = max(self.nodes[value].type.size, 1)
-            for piece in range(self._parts(value)):
-                x = self._edge_at(s, value, piece)
-                self.each.append(Give("store_edge", x, tensors[key], size, piece * self.units))
-        for n, made in enumerate(self.edge_sends[s]):
-            if made.node == k:
-                self.each.append(Give("send_edge", self._edge_at(s, k, made.piece), n))
-
-    def _edge_at(self, s: int, k: int, piece: int) -> Operand:
-        """Return a piece of a value of each edge, in the loop that is being stated."""
-        k, piece = self._viewed(k, piece)
-        node, made = self.nodes[k], Made(k, piece)
-        if node.op == "to_edges" and k not in self.task.reads:
-            return self._at(s, node.inputs[0], piece if node.type.shape != () else 0)
-        if node.type.domain != Domain.EDGE:
-            return self._at(s, k, piece)
-        if made not in self.of_edge:
-            self.of_edge[made] = self._new_of_edge(s, k, node, piece)
-        return self.of_edge[made]
-
-    def _new_of_edge(self, s: int, k: int, node: Node, piece: int) -> Operand:
-        tensors = self.side.binding.tensors
-        if k in self.task.reads:
-            read, kind = self.task.reads[k], node.type
-            if kind.dtype != "float" or (kind.shape == () and read.width != 1):
-                raise NoCell("numbers of edges from memory")
-            start = read.start + piece * self.units
-            of_edge = self._read_of_edge(OperandPlace(tensors[read.key], read.width, start, ITSELF))
-            return of_edge if kind.shape != () else NumberFromMemory(of_edge.number, True)
-        if node.op in FOLDS:
-            return self.folds[k]
-        match node.op:
-            case "const":
-                return FixedNumber(float(node["value"]))
-            case "has_child":
-                return Present(EACH)
-            case "spread":
-                return self._edge_at(s, node.inputs[0], 0)
-            case "gather_all":
-                name = node["field"]
-                if self.side.back or not is_within_layer(self.program, node):
-                    start = piece * self.units
-                    place = OperandPlace(tensors["state", name], node.type.size, start, 0)
-                    return self._read_of_edge(place)
-                if name in self.side.sent:
-                    return OfChild(EACH, self.side.sent.index(name), True)
-                return OfChild(EACH, self.side.kept.index(name), False)
-            case "matmul":
-                if self.made_in[k] != s:
-                    raise NoCell("products of edges that a later stage reads")
-                return Total(self.products[k], 0, piece, True)
-        expression = OPS[node.op].scalar
-        if expression is None or OPS[node.op].draws:
-            raise NoCell(f"{node.op} of edges on the path")
-        if node.type.shape != ():
-            self._pieces(k)
-        operands = tuple(
-            self._edge_at(s, i, 0 if self.nodes[i].type.shape == () else piece) for i in node.inputs
-        )
-        self.each.append(Make(Made(k, piece), expression, operands))
-        return Made(k, piece)
-
-    def _read_of_edge(self, place: OperandPlace) -> OfEdge:
-        return OfEdge(self._copied(self.edge_reads, place))
-
-    def _first_of(self, s: int) -> int:
-        return sum(len(vectors) for vectors in self.sends[:s])
-
-    def _give(self, s: int, k: int) -> list[int]:
-        """Say where a value goes that others read; return which states are sent."""
-        node, states = self.nodes[k], []
-        if node.op == "scatter_child":
-            self._leave(s, node)
-        given: list[tuple[int, Key]] = []
-        if k in self.task.homes and self.task.homes[k][0] != "exchange":
-            given.append((k, self.task.homes[k]))
-        if node.op in TENSOR_OF_EFFECT:
-            given.append((node.inputs[0], TENSOR_OF_EFFECT[node.op](node)))
-        for value, key in given:
-            tensor = self.side.binding.tensors[key]
             size = max(self.nodes[value].type.size, 1)
             for piece in range(self._pieces(value) if key[0] == "state" else self._parts(value)):
                 x = self._at(s, value, piece)
-                self.statements.append(Give("store", x, tensor, size, piece * self.units))
-                if key[0] != "state" or self.side.back:
-                    continue
-                if key[1] in self.side.sent:
-                    number = self.side.sent.index(str(key[1]))
-                    self.statements.append(Give("hand", x, number))
-                    states.append(number)
-                elif key[1] in self.side.kept:
-                    self.statements.append(Give("keep", x, self.side.kept.index(str(key[1]))))
-        return states
+                to.append(Give(what, x, self.tensors[key], size, piece * self.units))
+                if key[0] == "state" and not self.side.back:
+                    self._publish(s, str(key[1]), x)
+        for n, made in enumerate(self._sends(s, True)):
+            if made.node == k:
+                to.append(Give("send_edge", self._at(s, k, made.piece), n))
 
-    def _pass_on(self) -> list[int]:
-        """Give states that were made before the path; return which are sent."""
-        states: list[int] = []
+    def _publish(self, s: int, field: str, x: Operand) -> None:
+        """Say where a state goes on chip, if parents read it there."""
+        for what, fields in (("hand", self.side.sent), ("keep", self.side.kept)):
+            if field in fields:
+                self.statements[s].append(Give(what, x, fields.index(field)))
+
+    def _pass_on(self, s: int) -> None:
+        """Give states that were made before the path."""
         for node in self.nodes:
             if node.op != "scatter" or node.stage != Stage.EAGER:
                 continue
-            name, sent, kept = node["field"], self.side.sent, self.side.kept
-            if name not in (*sent, *kept):
+            name = node["field"]
+            if name not in (*self.side.sent, *self.side.kept):
                 continue
             if self.nodes[node.inputs[0]].type.size != self.units:
                 raise NoCell("states that are no vectors")
-            tensor = self.side.binding.tensors["state", name]
-            x = self._read(OperandPlace(tensor, self.units, 0, ITSELF))
-            if name in sent:
-                states.append(sent.index(name))
-                self.statements.append(Give("hand", x, states[-1]))
-            else:
-                self.statements.append(Give("keep", x, kept.index(name)))
-        return states
+            tensor = self.tensors["state", name]
+            self._publish(
+                s, name, self._copied("read", OperandPlace(tensor, self.units, 0, ITSELF))
+            )
 
-    def _leave(self, s: int, node: Node) -> None:
-        if self.nodes[node.inputs[0]].type.size != self.units or node["every"]:
+    def _left(self, s: int, node: Node) -> Give:
+        of, every = (node["field"], node["every"]), node.op == "scatter_children"
+        if self.nodes[node.inputs[0]].type.size != self.units or node["every"] != every:
             raise NoCell("gradients of children that are no vectors")
-        x = self._at(s, node.inputs[0], 0)
-        tensor = self.side.binding.tensors[edge_key(node["field"], False)]
+        x, tensor = self._at(s, node.inputs[0], 0), self.tensors[edge_key(*of)]
         on_chip = self.side.leaves_on_chip(self.program, node)
-        number = self.side.left.index((node["field"], False)) if on_chip else -1
-        if on_chip:
-            self.on_chip.add(node["slot"])
-        self.statements.append(Give("leave", x, number, self.units, slot=node["slot"], edge=tensor))
+        number = self.side.left.index(of) if on_chip else -1
+        slot = EACH if every else node["slot"]
+        if on_chip and not every:
+            self.on_chip.add(slot)
+        return Give("leave", x, number, self.units, slot=slot, edge=tensor)
 
     def _weight(self, k: int) -> ResidentWeight:
         """Return what a product multiplies by, whose columns are vectors as they lie on chip."""
@@ -709,64 +569,69 @@ class _Cut:
     # Values at a unit.
 
     def _at(self, s: int, k: int, piece: int) -> Operand:
-        """Return a piece of a value at the unit of a row; state what makes it first."""
+        """Return a piece of a value at the unit of a row; state what makes it first.
+
+        Of each edge, in the loop that is being stated.
+        """
         k, piece = self._viewed(k, piece)
         node, made = self.nodes[k], Made(k, piece)
-        if made not in self.known:
-            if node.op in FOLDS and k in self.folds:
-                self.known[made] = self.folds[k]
-            elif not is_free(node) and k not in self.task.reads and self.made_in.get(k, s) < s:
-                self.known[made] = Carried(self.carried.setdefault(made, len(self.carried)))
+        edges = k in self.edges
+        known = self.of_edge if edges else self.known[s]
+        if known is None:
+            raise NoCell("values of edges")
+        if made not in known:
+            if k in self.folds:
+                known[made] = self.folds[k]
+            elif k in self.task.reads:
+                sort: Sort = "read" if node.type.shape != () else "read_number"
+                known[made] = self._copied(sort, self._stored(k, piece), edges)
+            elif not edges and not is_free(node) and self.made_in.get(k, s) < s:
+                known[made] = OnChip("carried", self.carried.setdefault(made, len(self.carried)))
             else:
-                self.known[made] = self._new(s, k, node, piece)
-        return self.known[made]
+                known[made] = self._new(s, k, node, piece)
+        return known[made]
 
     def _new(self, s: int, k: int, node: Node, piece: int) -> Operand:
-        if k in self.task.reads:
-            read = self._read(self._stored(k, piece))
-            return read if node.type.shape != () else NumberFromMemory(read.number)
-        if node.type.domain == Domain.EDGE:
-            raise NoCell("values of edges")
         match node.op:
             case "const":
                 return FixedNumber(float(node["value"]))
-            case "degree":
-                return Degree()
-            case "loss_scale":
-                return LossScale()
-            case "weight":
-                return RowWeight()
+            case "degree" | "loss_scale" | "weight":
+                return RowNumber(node.op)
             case "present":
                 return Present(node["slot"])
+            case "has_child":
+                return Present(EACH)
             case "param":
-                return OwnParameter(self._parameter(node, k, piece))
-            case "gather":
+                return self._parameter(k, piece)
+            case "gather" | "gather_all":
                 return self._gathered(node, piece)
             case "gather_parents":
-                return self._from_parents(k, node, piece)
+                return self._from_parents(s, k, node, piece)
             case "matmul":
-                _, times = rows_of(node.type)
+                if self.made_in[k] != s:
+                    raise NoCell("products of edges that a later stage reads")
+                edges, times = rows_of(node.type)
                 each = self._pieces(k) // times
-                return Total(self.products[k], piece // each, piece % each)
-            case "spread":
-                return self._at(s, node.inputs[0], 0)
+                return Total(self.products[k], piece // each, piece % each, edges)
+            case "spread" | "to_edges":
+                return self._at(s, node.inputs[0], self._of(node.inputs[0], piece))
         expression = OPS[node.op].scalar
         if expression is None or OPS[node.op].draws:
             raise NoCell(f"{node.op} on the path")
         if node.type.shape != ():
             self._pieces(k)
-        operands = tuple(
-            self._at(s, i, 0 if self.nodes[i].type.shape == () else piece) for i in node.inputs
-        )
-        self.statements.append(Make(Made(k, piece), expression, operands))
-        return Made(k, piece)
+        operands = tuple(self._at(s, i, self._of(i, piece)) for i in node.inputs)
+        make = Make(Made(k, piece), expression, operands)
+        (self.each if k in self.edges else self.statements[s]).append(make)
+        return make.to
 
-    def _parameter(self, node: Node, k: int, piece: int) -> int:
-        key = self.side.binding.params[node["name"]], piece * self.units
+    def _parameter(self, k: int, piece: int) -> OnChip:
+        key = self.side.binding.params[self.nodes[k]["name"]], piece * self.units
         self._pieces(k)
-        return self.side.parameters.setdefault(key, len(self.side.parameters))
+        number = self.side.parameters.setdefault(key, len(self.side.parameters))
+        return OnChip("parameter", number)
 
-    def _from_parents(self, k: int, node: Node, piece: int) -> Operand:
+    def _from_parents(self, s: int, k: int, node: Node, piece: int) -> Operand:
         """Return what the parents left: those of the layer in places, the others in memory."""
         of = node["field"], node["every"]
         if node["every"] and node["slots"]:
@@ -774,56 +639,57 @@ class _Cut:
         which = node[PARENTS] if node.has(PARENTS) else ""
         found: list[Operand] = []
         if which != ABOVE and of in self.side.left:
-            found.append(LeftByParents(self.side.left.index(of)))
+            found.append(OnChip("from_parents", self.side.left.index(of)))
         elif which != ABOVE and not self.side.layered:
             raise NoCell("gradients that no parent of this side leaves")
         if self.side.layered and which != OWN:
             if node["every"]:
                 raise NoCell("lists of children of several layers")
-            tensor = self.side.binding.tensors[edge_key(*of)]
-            found.append(self._read(OperandPlace(tensor, self.units, 0, ABOVE_IT)))
+            tensor = self.tensors[edge_key(*of)]
+            found.append(self._copied("read", OperandPlace(tensor, self.units, 0, ABOVE_IT)))
         if not found:
             return FixedNumber(0.0)
         if len(found) == 1:
             return found[0]
-        self.statements.append(Make(Made(k, piece), "x0 + x1", tuple(found)))
+        self.statements[s].append(Make(Made(k, piece), "x0 + x1", tuple(found)))
         return Made(k, piece)
 
     def _gathered(self, node: Node, piece: int) -> Operand:
-        name, slot = node["field"], node["slot"]
-        if self.side.back or not is_within_layer(self.program, node):
-            tensor = self.side.binding.tensors["state", name]
-            return self._read(OperandPlace(tensor, node.type.size, piece * self.units, slot))
+        every = node.op == "gather_all"
+        if not self.side.gathers_on_chip(self.program, node):
+            tensor = self.tensors["state", node["field"]]
+            slot = 0 if every else node["slot"]
+            place = OperandPlace(tensor, node.type.size, piece * self.units, slot)
+            return self._copied("read", place, every)
         if node.type.size != self.units:
             raise NoCell("states that are no vectors")
-        self.on_chip.add(slot)
-        if name in self.side.sent:
-            return OfChild(slot, self.side.sent.index(name), True)
-        return OfChild(slot, self.side.kept.index(name), False)
+        return self._of_child(node)
+
+    def _of_child(self, node: Node) -> OfChild:
+        name, slot = node["field"], EACH if node.op == "gather_all" else node["slot"]
+        if slot != EACH:
+            self.on_chip.add(slot)
+        sent = name in self.side.sent
+        return OfChild(slot, (self.side.sent if sent else self.side.kept).index(name), sent)
 
     def _stored(self, k: int, piece: int) -> OperandPlace:
         read, kind = self.task.reads[k], self.nodes[k].type
-        if kind.domain == Domain.EDGE or kind.dtype != "float":
-            raise NoCell("values of edges from memory")
-        if kind.shape == () and read.width != 1:
-            raise NoCell("numbers that are parts of vectors")
-        tensor = self.side.binding.tensors[read.key]
+        if kind.dtype != "float" or (kind.shape == () and read.width != 1):
+            raise NoCell("numbers from memory that are parts of vectors, or indices")
+        tensor = self.tensors[read.key]
         return OperandPlace(tensor, read.width, read.start + piece * self.units, ITSELF)
 
-    def _read(self, place: OperandPlace) -> FromMemory:
-        return FromMemory(self._copied(self.reads, place))
-
-    def _copied(self, of: dict[OperandPlace, int], place: OperandPlace) -> int:
-        return of.setdefault(place, len(of))
+    def _copied(self, sort: Sort, place: OperandPlace, edges: bool = False) -> OnChip:
+        of = self.reads[2 if sort == "full" else int(edges)]
+        return OnChip(sort, of.setdefault(place, len(of)), edges)
 
     def _carry(self, s: int, stage: CellStage) -> CellStage:
         """Add to a stage what later ones want of it."""
-        self.statements, self.known, self.products = self.contexts[s]
         for made, n in [*self.carried.items()]:
             if self.made_in[made.node] == s:
                 x = self._at(s, made.node, made.piece)
-                self.statements.append(Give("carry", x, n))
-        return replace(stage, statements=tuple(self.statements))
+                self.statements[s].append(Give("carry", x, n))
+        return replace(stage, statements=tuple(self.statements[s]))
 
 
 def sums_of(task: TaskProgram) -> Iterator[tuple[str, Key, int, int]]:
@@ -923,7 +789,3 @@ def _reads_states(stage: CellStage) -> bool:
 def _function_of(field: str) -> str:
     """Return by which functions a field is scattered, as it is named: `function.field`."""
     return field.rpartition(".")[0]
-
-
-def _is_product(node: Node) -> bool:
-    return OPS[node.op].role == "product"

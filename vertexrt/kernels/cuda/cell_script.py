@@ -226,10 +226,8 @@ def write_cells(
                     _write_back(work, other, g, not down, outside)
                 else:
                     _write_forward(work, other, g, down)
-                at = _room_for(out, 1)
-                _word(out, at, END, 0, 0, 0)
-                out.state[AT] = at + 1
-                _end_piece(out, at + 1)
+                _alone(out, END)
+                _end_piece(out, out.state[AT])
                 sections[other, g, 0] = out.state[BEGIN]
                 sections[other, g, 1] = out.state[LENGTH]
     if out.state[FULL] > 0:
@@ -490,6 +488,13 @@ def _room_for(out: _Out, n: int) -> int:
     return int(state[AT])
 
 
+def _alone(out: _Out, op: int) -> None:
+    """Write an instruction of one word."""
+    at = _room_for(out, 1)
+    _word(out, at, op, 0, 0, 0)
+    out.state[AT] = at + 1
+
+
 def _begin_piece(out: _Out, at: int) -> None:
     """Begin a piece at a word, where there is room for a whole one."""
     if at + PIECE > len(out.words):
@@ -506,34 +511,50 @@ def _end_piece(out: _Out, end: int) -> None:
         out.words[out.state[LINK], 2] = length
 
 
-def _repeats(
-    out: _Out, last: int, at: int, slots: int, mask: int, back: bool, reads_above: bool
-) -> bool:
-    """Have the last level repeated, if this one is the same on other rows; return whether it is.
+def _end_level(
+    work: _Work, side: int, p: int, at: int, last: int, counts: int, children: int, pairs: int
+) -> int:
+    """Write the first words of a level, behind which its rows and pairs are.
 
-    Of each row one child at most has a place. What must hold is what `next` of cell.cuh does:
-    rows, children and edges are equally far from those before, and the two places of each row
-    take turns.
+    If it is the same as the last one on other rows, that is repeated in its place. What must hold
+    is what `next` of cell.cuh does: of each row one child at most has a place; rows, children and
+    edges are equally far from those before, and the two places of each row take turns.
+
+    Args:
+        p: its program; at: its first word; last: that of the level before, NONE where another
+            instruction is between them.
+        counts: its rows, and those that are sent; children, pairs: of its lists.
+    Returns: the first word of the level that the next one may repeat.
     """
+    facts, out, rows = work.facts, work.out, counts & 0xFF
+    size = 2 + rows + (pairs + 1) // 2
+    now = 4 * (at + 2 + rows)
+    _pair(out, now + 2 * pairs, 0, 0)  # where the number is odd
+    _word(out, at, LEVEL | facts.cell_of[p] << 8, counts | size << 16, 1, 0)
+    _word(out, at + 1, 0, 0, children, 0)
+    out.state[AT] = at + size
+    back, reads_above = facts.sides[side, BACK] > 0, facts.sides[side, READS_ABOVE] > 0
+    slots, mask = facts.slots_of[p], facts.chip_of[p]
     words, flat, chain, bits = out.words, out.flat, 0, 0
     for slot in range(slots):
         if (mask >> slot) & 1 > 0:
             chain = slot
             bits += 1
-    if bits != 1 or words[last, 0] != words[at, 0] or words[last, 1] != words[at, 1]:
-        return False
-    times, rows = words[last, 2], words[at, 1] & 0xFF
-    then, now = 4 * (last + 2 + rows), 4 * (at + 2 + rows)
+    if last == NONE or bits != 1:
+        return at
+    if words[last, 0] != words[at, 0] or words[last, 1] != words[at, 1]:
+        return at
+    times, then = words[last, 2], 4 * (last + 2 + rows)
     rows_on, edges_on = words[at + 2, 0] - words[last + 2, 0], words[at + 2, 2] - words[last + 2, 2]
     children_on, above_on, above = flat[now + 2 * chain] - flat[then + 2 * chain], 0, False
     for k in range(rows):
         x, y, first = last + 2 + k, at + 2 + k, 2 * slots * k
         own, place, child = words[x, 1], words[y, 1], first + 2 * chain + 1
         if words[x, 3] != words[y, 3] or flat[then + child - 1] < 0:
-            return False
+            return at
         if back:
             if words[x, 3] >> 24 != 1:
-                return False
+                return at
             pair = 2 * words[x, 1]
             own, place = flat[then + pair + 1], flat[now + pair + 1]
             if reads_above:
@@ -541,27 +562,28 @@ def _repeats(
                 if was >= 0 and not above:
                     above, above_on = True, found - was
                 if (found < 0) != (was < 0) or (was >= 0 and found - was != above_on):
-                    return False
+                    return at
         was, found = flat[then + child], flat[now + child]
         if times % 2 > 0:
             was, own = own, was
         if was != found or own != place or words[y, 0] - words[x, 0] != rows_on:
-            return False
+            return at
         if words[y, 2] - words[x, 2] != edges_on:
-            return False
+            return at
         for slot in range(slots):
             was, found = flat[then + first + 2 * slot], flat[now + first + 2 * slot]
             if (found < 0) != (was < 0) or (was >= 0 and found - was != children_on):
-                return False
+                return at
     if times == 1:
         words[last, 3], words[last + 1, 0] = rows_on, children_on
         words[last + 1, 1], words[last + 1, 3] = edges_on, above_on
     same = rows_on == times * words[last, 3] and children_on == times * words[last + 1, 0]
     same = same and edges_on == times * words[last + 1, 1]
     same = same and above_on == times * words[last + 1, 3]
-    if same:
-        words[last, 2] = times + 1
-    return bool(same)
+    if not same:
+        return at
+    words[last, 2], out.state[AT] = times + 1, at
+    return last
 
 
 # Places.
@@ -608,13 +630,15 @@ def _make_room(batch: CellBatch, chip: _Chip, n: int, mine: Array, back: bool) -
             chip.counts[LOST] = 1
 
 
-def _fetch(chip: _Chip, out: _Out, op: int, n: int, now: bool) -> None:
-    """Write that all that is wanted is taken from memory; there are places for it.
+def _fetch(work: _Work, op: int, n: int, mine: Array, now: bool) -> None:
+    """Write that all that is wanted is taken from memory, to places that are free or made so.
 
     Args:
-        op: TAKE or LEAVE; n: how many are wanted, which have PLACE in place of one; now: they are
-            there at once.
+        op: TAKE or LEAVE; n: how many are wanted, which have PLACE in place of one; mine: the rows
+            of the level; now: they are there at once.
     """
+    chip, out = work.chip, work.out
+    _make_room(work.batch, chip, n, mine, op == LEAVE)
     free, pending = chip.counts[FREE], chip.counts[PENDING]
     at = _room_for(out, 1 + (n + 1) // 2)
     _word(out, at, op, n, int(now), 0)
@@ -673,8 +697,7 @@ def _write_forward(work: _Work, side: int, group: int, turned: bool) -> None:
                 near = n
             ahead += 1
         if n > 0:
-            _make_room(batch, chip, n, mine, False)
-            _fetch(chip, out, TAKE, n, near > 0)
+            _fetch(work, TAKE, n, mine, near > 0)
             last = NONE
         if chip.counts[LOST] > 0:
             n, there = 0, True
@@ -687,15 +710,11 @@ def _write_forward(work: _Work, side: int, group: int, turned: bool) -> None:
                         n += 1
                         there = there and plan.program[child] < 0
             if not there:  # others have stored them on this side of the path
-                at = _room_for(out, 1)
-                _word(out, at, MEET, 0, 0, 0)
-                out.state[AT] = at + 1
+                _alone(out, MEET)
             if n > 0:
-                _make_room(batch, chip, n, mine, False)
-                _fetch(chip, out, TAKE, n, True)
+                _fetch(work, TAKE, n, mine, True)
                 last = NONE
-        size = 2 + rows + (children + 1) // 2
-        at = _room_for(out, size)
+        at = _room_for(out, 2 + rows + (children + 1) // 2)
         lists, free, pending = 4 * (at + 2 + rows), chip.counts[FREE], chip.counts[PENDING]
         sent, behind, front, back = 0, rows, 0, children
         held[others] = MANY
@@ -729,15 +748,10 @@ def _write_forward(work: _Work, side: int, group: int, turned: bool) -> None:
             for _ in range(end - edge, edges):
                 _pair(out, lists + 2 * n, NONE, 0)
                 n += 1
-        _pair(out, lists + 2 * children, 0, 0)  # where the number is odd
-        _word(out, at, LEVEL | facts.cell_of[p] << 8, rows | sent << 8 | size << 16, 1, 0)
-        _word(out, at + 1, 0, 0, children, 0)
         chip.counts[FREE], chip.counts[PENDING] = free, pending
         if sent > 0:
             _have_met(chip, free, pending)
-        if last == NONE or not _repeats(out, last, at, slots, facts.chip_of[p], False, False):
-            last = at
-            out.state[AT] = at + size
+        last = _end_level(work, side, p, at, last, rows | sent << 8, children, children)
 
 
 def _write_back(work: _Work, side: int, group: int, turned: bool, outside: int) -> None:
@@ -766,8 +780,7 @@ def _write_back(work: _Work, side: int, group: int, turned: bool, outside: int) 
                         held[e] = PLACE
                         n += 1
             if n > 0:
-                _make_room(batch, chip, n, mine, True)
-                _fetch(chip, out, LEAVE, n, False)
+                _fetch(work, LEAVE, n, mine, False)
                 last = NONE
         children, parents = levels[i, CHILDREN], levels[i, PARENTS]
         at = _room_for(out, 2 + rows + (children + parents + rows * int(reads_above) + 1) // 2)
@@ -805,12 +818,6 @@ def _write_back(work: _Work, side: int, group: int, turned: bool, outside: int) 
                 e = parent_edge[end] if end < parent_ptr[r + 1] else NONE
                 _pair(out, lists + 2 * m, e, 0)
                 m += 1
-        _pair(out, lists + 2 * m, 0, 0)  # where the number is odd
-        size = 2 + rows + (m + 1) // 2
-        _word(out, at, LEVEL | facts.cell_of[p] << 8, rows | size << 16, 1, 0)
-        _word(out, at + 1, 0, 0, children, 0)
         chip.counts[LOST] += lost
         _have_met(chip, free, pending)
-        if last == NONE or not _repeats(out, last, at, slots, facts.chip_of[p], True, reads_above):
-            last = at
-            out.state[AT] = at + size
+        last = _end_level(work, side, p, at, last, rows, children, m)

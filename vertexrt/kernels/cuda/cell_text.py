@@ -27,39 +27,28 @@ from itertools import count
 from vertexrt.ir.expressions import CUDA, translate
 from vertexrt.kernels.cuda.cell import (
     EACH,
-    Carried,
+    ROW_WORDS,
     CellFold,
     CellProduct,
     CellSide,
     CellStage,
     Combined,
-    Degree,
     EachEdge,
     FixedNumber,
-    Folded,
-    FromMemory,
     Give,
     KindCell,
-    LeftByParents,
-    LossScale,
     Made,
     Make,
-    NumberFromMemory,
     OfChild,
-    OfEdge,
+    OnChip,
     Operand,
     OperandPlace,
     OverChildren,
-    OwnParameter,
     Present,
-    RowWeight,
-    Sent,
-    SentOfEdge,
+    RowNumber,
     Sum,
     Total,
     Vector,
-    WholeFromMemory,
-    WholeParameter,
     operands_of,
 )
 from vertexrt.kernels.cuda.weights import SideWeights
@@ -73,10 +62,9 @@ QUARTET = 4  # elements of an operand that a lane reads at once
 MOST_TOGETHER = 2  # operands of a product, where products of one row take their steps together
 
 
-def cell_places(side: CellSide, weights: SideWeights, room: int, itemsize: int) -> tuple[int, int]:
-    """Return how many state places and edge places there are in so many bytes of shared memory."""
-    left = (room - fixed_bytes(side, itemsize) - weights.shared) // itemsize
-    state, edge = side.state, len(side.left) * side.own
+def cell_places(side: CellSide, left: int) -> tuple[int, int]:
+    """Return how many state places and edge places there are in so many elements."""
+    state, edge = side.sizes["STATE"], len(side.left) * side.own
     return (
         min(MOST_PLACES, left // state) if state else 0,
         min(MOST_PLACES, left // edge) if edge else 0,
@@ -91,27 +79,27 @@ def least_places(side: CellSide) -> int:
     """Return the elements of the fewest places that a level needs."""
     slots = max(cell.slots for cell in side.cells)
     most = 1 + side.rows * (slots + 1) + (0 if slots else side.edges)
-    return most * max(side.state, len(side.left) * side.own)
+    return most * max(side.sizes["STATE"], len(side.left) * side.own)
 
 
 def fixed_bytes(side: CellSide, itemsize: int) -> int:
     """Count the bytes of shared memory that a side takes besides places and weights."""
-    own, rows = side.own, side.rows
+    n, own, on_chip, rows, edges = side.sizes, side.own, side.on_chip, side.rows, side.edges
     reals = (
-        len(side.parameters) * side.on_chip,
-        BUFFERS * rows * side.reads * own,
-        rows * side.staged * own,
-        rows * side.carried * own,
-        2 * rows * side.exchanged * side.on_chip,
-        rows * side.folds,
-        side.edges * side.edge_folds,
-        BUFFERS * side.edges * side.edge_reads * own,
-        BUFFERS * rows * side.full_reads * side.on_chip,
-        side.edges * side.staged_edges * own,
-        2 * side.edges * side.exchanged_edges * side.on_chip,
-        side.partial,
+        n["PARAMETERS"] * on_chip,
+        BUFFERS * rows * n["READS"] * own,
+        rows * n["STAGED"] * own,
+        rows * n["CARRIED"] * own,
+        2 * rows * n["EXCHANGED"] * on_chip,
+        rows * n["FOLDS"],
+        edges * n["EDGE_FOLDS"],
+        BUFFERS * edges * n["EDGE_READS"] * own,
+        BUFFERS * rows * n["FULL_READS"] * on_chip,
+        edges * n["STAGED_EDGES"] * own,
+        2 * edges * n["EXCHANGED_EDGES"] * on_chip,
+        n["PARTIAL"],
     )
-    operands = len(side.cells) * (side.reads + side.edge_reads + side.full_reads)
+    operands = n["CELLS"] * (n["READS"] + n["EDGE_READS"] + n["FULL_READS"])
     tables = (16 * PIECE, 16 * operands)
     return sum(-(-n // 16) * 16 for n in (*tables, *(n * itemsize for n in reals))) + 32
 
@@ -127,12 +115,13 @@ class SharedSide:
 
     Attributes:
         name: of the function; lines: its text, and that of its tables.
-        sides: the numbers of those that it is.
+        sides: the numbers of those that it is; words: what they are given.
     """
 
     name: str
     lines: tuple[str, ...]
     sides: tuple[int, ...]
+    words: frozenset[str]
 
 
 Placed = tuple[CellSide, SideWeights, tuple[int, int]]
@@ -155,12 +144,13 @@ def share_cells(sides: Mapping[int, Placed], words: Mapping[str, int]) -> list[S
     for members in alike.values():
         first, *others = members
         name, numbers = f"side_{first}", tuple(members)
+        read = frozenset(word for given in members.values() for word in given)
         tables = [[words[word] for word in given] for given in members.values()]
         count = len(tables[0])
         if not others or count > MOST_WORDS:
             for k in numbers:
                 lines = CellText(f"side_{k}", *sides[k], words).lines()
-                found.append(SharedSide(f"side_{k}", tuple(lines), (k,)))
+                found.append(SharedSide(f"side_{k}", tuple(lines), (k,), read))
             continue
         rows = ", ".join(f"{{{', '.join(map(str, table))}}}" for table in tables)
         turns = " : ".join(f"side == {k} ? {turn}" for turn, k in enumerate(numbers[:-1]))
@@ -168,7 +158,7 @@ def share_cells(sides: Mapping[int, Placed], words: Mapping[str, int]) -> list[S
         own = f"const long long* const own = {own};"
         table = f"__constant__ const short {name}_words[][{count}] = {{{rows}}};"
         lines = CellText(name, *sides[first], _Given(), own).lines()
-        found.append(SharedSide(name, (table, *lines), numbers))
+        found.append(SharedSide(name, (table, *lines), numbers, read))
     return found
 
 
@@ -200,7 +190,7 @@ class CellText:
         self.side, self.weights, self.own = side, weights, own
         self.held = {h: f"weight_{k}" for k, h in enumerate(weights.held)}
         self.places, self.words = places, words
-        self.name = name
+        self.name, self.sizes = name, side.sizes
 
     def lines(self) -> list[str]:
         """Return the text of the side: its cells, its facts and its function."""
@@ -215,51 +205,51 @@ class CellText:
         lines = [
             f"struct {self._cell_name(cell)} {{",
             f"  static constexpr int SLOTS = {cell.slots}, CHAIN = {cell.chain};",
-            f"  static constexpr int EXCHANGED = {cell.exchanged};",
-            f"  static constexpr int EXCHANGED_EDGES = {cell.exchanged_edges};",
+            f"  static constexpr int EXCHANGED = {cell.count('send')};",
+            f"  static constexpr int EXCHANGED_EDGES = {cell.count('send_edge')};",
         ]
-        meeting = [s for s, stage in enumerate(cell.stages) if stage.vectors + stage.to_edges]
-        fetches = max(meeting, default=len(cell.stages) - 1)
-        at_last = str(fetches == len(cell.stages) - 1).lower()
-        lines.append(f"  static constexpr bool FETCHES_LAST = {at_last};")
+        stages, last = cell.stages, len(cell.stages) - 1
+        meeting = [s for s, x in enumerate(stages) if x.vectors + x.count("send_edge")]
+        fetches = max(meeting, default=last)
+        lines.append(f"  static constexpr bool FETCHES_LAST = {_true(fetches == last)};")
         name = self._cell_name(cell)
-        for s, stage in enumerate(cell.stages):
-            lines += [f"  {line}" for line in self._stage(s, stage, s == fetches)]
+        for s, stage in enumerate(stages):
+            text = self._stage(s, stage, stages[:s], s == fetches)
+            lines += [f"  {line}" for line in text]
         lines += [
             "  template <class M, class Rows>",
             f"  static {INLINE} void run(M& m, const Rows& rows, int count, int edges,",
             "                           int sent) {",
         ]
-        last = len(cell.stages) - 1
-        for s in range(len(cell.stages)):
-            first = "true" if s == 0 else "false"
-            end = "true" if s == last else "false"
-            which = f"{name}, stage_{s}, {first}, {end}"
+        for s in range(len(stages)):
+            which = f"{name}, stage_{s}, {_true(s == 0)}, {_true(s == last)}"
             lines.append(f"    m.template stage<{which}>(rows, count, edges, sent);")
         return [*lines, "  }", "};"]
 
     def _cell_name(self, cell: KindCell) -> str:
         return f"{self.name}_cell_{self.side.cells.index(cell)}"
 
-    def _stage(self, s: int, stage: CellStage, fetches: bool) -> Iterator[str]:
+    def _stage(
+        self, s: int, stage: CellStage, before: Sequence[CellStage], fetches: bool
+    ) -> Iterator[str]:
         yield f"struct stage_{s} {{"
         yield f"  using Stage = stage_{s};"
-        yield f"  static constexpr bool FETCHES = {str(fetches).lower()};"
+        yield f"  static constexpr bool FETCHES = {_true(fetches)};"
         multiplies = bool(stage.products or stage.folds)
-        yield f"  static constexpr bool MULTIPLIES = {str(multiplies).lower()};"
-        yield f"  static constexpr int FIRST_BUFFER = {stage.first_buffer};"
-        yield f"  static constexpr int TO_BUFFERS = {stage.to_buffers};"
-        yield f"  static constexpr int FIRST_STATE = {stage.first_state};"
-        yield f"  static constexpr int TO_STATES = {stage.to_states};"
-        yield f"  static constexpr int FIRST_EDGE = {stage.first_edge};"
-        yield f"  static constexpr int TO_EDGES = {stage.to_edges};"
+        yield f"  static constexpr bool MULTIPLIES = {_true(multiplies)};"
+        for name, what in (("BUFFER", "send"), ("STATE", "hand"), ("EDGE", "send_edge")):
+            first = sum(x.count(what) for x in before)
+            if what == "hand":
+                first = stage.first_state
+            yield f"  static constexpr int FIRST_{name} = {first};"
+            yield f"  static constexpr int TO_{name}S = {stage.count(what)};"
         yield "  template <class M, class Rows>"
         yield f"  static {INLINE} void multiply(M& m, const Rows& rows, int count, int edges) {{"
         for fold in stage.folds:
             yield from (f"    {line}" for line in self._fold(fold))
         if stage.folds and stage.products:
             yield "    __syncthreads();"
-        yield from (f"    {line}" for line in self._products(stage.products))
+        yield from (f"    {line}" for line in self._products(stage))
         yield "  }"
         yield "  template <class E>"
         yield f"  static {INLINE} void elements(const E& e) {{"
@@ -286,8 +276,9 @@ class CellText:
     def _shape(self, product: CellProduct) -> str:
         return f"{product.held.rows(self.side.processors)}, {product.held.deep}"
 
-    def _products(self, products: Sequence[CellProduct]) -> Iterator[str]:
+    def _products(self, stage: CellStage) -> Iterator[str]:
         """Print products, one after the other; of one row, several take each step together."""
+        products, side = stage.products, self.side
         for n, product in enumerate(products):
             times = len(product.operands)
             of = f" / {times}, of = at % {times}" if times > 1 else ""
@@ -313,23 +304,23 @@ class CellText:
                 yield f"  sums_{n}.multiply({held}, 0, row_{n}, m.channel.thread);"
             yield from (f"  sums_{n}.add_up();" for n, _ in enumerate(products))
             for n, x in enumerate(products):
-                to = f"m.partial + {x.at}, m.channel.thread"
-                yield f"  sums_{n}.template put<{x.most}>({to});"
+                to = f"m.partial + {side.partial_at(stage, n)}, m.channel.thread"
+                yield f"  sums_{n}.template put<{side.most(x)}>({to});"
             yield "  return;"
             yield "}"
         for n, x in enumerate(products):
             rows = f"{'edges' if x.edges else 'count'} * {len(x.operands)}"
-            yield f"make_all_partial_sums<{x.most}, {QUARTET}, {self._shape(x)}>("
-            yield f"  m.held.{self.held[x.held]}, 0, {rows}, row_{n}, m.partial + {x.at},"
+            yield f"make_all_partial_sums<{side.most(x)}, {QUARTET}, {self._shape(x)}>("
+            partial = f"m.partial + {side.partial_at(stage, n)}"
+            yield f"  m.held.{self.held[x.held]}, 0, {rows}, row_{n}, {partial},"
             yield "  m.channel.thread);"
 
     def _fold(self, fold: CellFold) -> list[str]:
         """Print how a number is made of all elements of a vector."""
         lines = ["__syncthreads();"] if fold.waits else []
         kind = f"{PARTIAL[fold.op]}, {len(fold.vectors)}"
-        where = f"count, m.folds + {fold.to.number}, {self.side.folds}"
-        if fold.to.edges:
-            where = f"edges, m.edge_folds + {fold.to.number}, {self.side.edge_folds}"
+        rows, name = ("edges", "edge_folds") if fold.to.edges else ("count", "folds")
+        where = f"{rows}, m.{name} + {fold.to.number}, {self.sizes[name.upper()]}"
         lines.append(f"m.template fold<{kind}>({where}, [&](int i) {{")
         return [*lines, *_OperandText(self.side).lines([fold.vectors]), "});"]
 
@@ -366,28 +357,20 @@ class CellText:
         yield "}"
 
     def _give(self, stage: CellStage, x: Give, value: str) -> str:
+        each = "c, " if x.what.endswith("_edge") else ""
         match x.what:
-            case "send_edge":
-                return f"e.template send_edge<Stage>(c, {x.number}, {value});"
-            case "store_edge":
-                word = self.words[f"tensor_{x.number}"]
-                if x.width == 1:
-                    return f"e.store_edge_number({word}, c, {value});"
-                return f"e.store_edge({word}, {x.width}, {x.start}, c, {value});"
-            case "send":
-                return f"e.template send<Stage>({x.number}, {value});"
+            case "send" | "send_edge":
+                return f"e.template {x.what}<Stage>({each}{x.number}, {value});"
             case "hand":
-                at = stage.to_buffers + x.number - stage.first_state
+                at = stage.count("send") + x.number - stage.first_state
                 return f"e.template send<Stage>({at}, {value});"
-            case "keep":
-                return f"e.keep({x.number}, {value});"
-            case "carry":
-                return f"e.carry({x.number}, {value});"
-            case "store":
+            case "keep" | "carry":
+                return f"e.{x.what}({x.number}, {value});"
+            case "store" | "store_edge":
                 word = self.words[f"tensor_{x.number}"]
                 if x.width == 1:
-                    return f"e.store_number({word}, {value});"
-                return f"e.store({word}, {x.width}, {x.start}, {value});"
+                    return f"e.{x.what}_number({word}, {each}{value});"
+                return f"e.{x.what}({word}, {x.width}, {x.start}, {each}{value});"
         assert x.what == "leave", x.what
         slot = _slot(x.slot)
         place = f"e.leave({slot}, {x.number}, {value}); " if x.number >= 0 else ""
@@ -398,35 +381,21 @@ class CellText:
 
     def _load(self, stage: CellStage, x: Operand) -> str:
         match x:
-            case FromMemory(number=n):
-                return f"e.read({n})"
-            case NumberFromMemory(number=n, edges=edges):
-                return f"e.edge_read_number({n}, c)" if edges else f"e.read_number({n})"
-            case Folded(number=n, edges=edges):
-                return f"e.edge_folded({n}, c)" if edges else f"e.folded({n})"
-            case OwnParameter(number=n):
-                return f"e.parameter({n})"
+            case OnChip(of=of, number=n, edges=edges):
+                return f"e.edge_{of}({n}, c)" if edges else f"e.{of}({n})"
             case OfChild(slot=slot, number=n, sent=sent):
                 return f"e.{'state' if sent else 'kept'}({_slot(slot)}, {n})"
-            case OfEdge(number=n):
-                return f"e.edge_read({n}, c)"
-            case LossScale():
+            case RowNumber(op="loss_scale"):
                 return "e.m.scale"
-            case RowWeight():
-                return f"e.weight({self.words['weight']})"
-            case Degree():
-                return "e.degree()"
-            case LeftByParents(number=n):
-                return f"e.from_parents({n})"
+            case RowNumber(op=op):
+                return f"e.{op}({self.words[ROW_WORDS[op]] if op in ROW_WORDS else ''})"
             case Total(product=p, of=of, piece=piece, edges=edges):
-                product = stage.products[p]
-                shape = f"{product.most}, {self._shape(product)}"
+                product, at = stage.products[p], self.side.partial_at(stage, p)
+                shape = f"{self.side.most(product)}, {self._shape(product)}"
                 if edges:
-                    return f"e.template edge_sum<{shape}>({product.at}, c, {piece})"
-                where = f"{product.at}, {len(product.operands)}, {of}, {piece}"
+                    return f"e.template edge_sum<{shape}>({at}, c, {piece})"
+                where = f"{at}, {len(product.operands)}, {of}, {piece}"
                 return f"e.template sum<{shape}>({where})"
-            case Carried(number=n):
-                return f"e.carried({n})"
             case Present(slot=slot):
                 return f"real(e.present({_slot(slot)}))"
         raise AssertionError(f"{x} is not loaded")
@@ -446,43 +415,25 @@ class CellText:
             "ROWS": side.rows,
             "EDGES": side.edges,
             "SCALE": self.words["scale"] if side.scaled else -1,
-            "UNITS": side.units,
-            "CELLS": len(side.cells),
-            "READS": side.reads,
-            "EDGE_READS": side.edge_reads,
-            "FULL_READS": side.full_reads,
-            "STAGED_EDGES": side.staged_edges,
-            "EXCHANGED_EDGES": side.exchanged_edges,
-            "PARAMETERS": len(side.parameters),
-            "STAGED": side.staged,
-            "CARRIED": side.carried,
-            "EXCHANGED": side.exchanged,
-            "FOLDS": side.folds,
-            "EDGE_FOLDS": side.edge_folds,
-            "PARTIAL": side.partial,
-            "SENT": len(side.sent),
-            "KEPT": len(side.kept),
-            "STATE": side.state,
-            "LEFT": len(side.left),
+            **self.sizes,
             "STATE_PLACES": self.places[0],
             "EDGE_PLACES": self.places[1],
         }
         for name, value in facts.items():
             yield f"  static constexpr int {name} = {value};"
         yield f"  static constexpr int ROOM = {side.room} * (int)(sizeof(real) / sizeof(float));"
-        yield f"  static constexpr bool BACK = {str(side.back).lower()};"
-        yield f"  static constexpr bool READS_NUMBERS = {str(side.reads_numbers).lower()};"
+        yield f"  static constexpr bool BACK = {_true(side.back)};"
+        yield f"  static constexpr bool READS_NUMBERS = {_true(side.reads_numbers)};"
         first = any(cell.stages[0].products or cell.stages[0].folds for cell in side.cells)
-        yield f"  static constexpr bool MULTIPLIES_FIRST = {str(first).lower()};"
+        yield f"  static constexpr bool MULTIPLIES_FIRST = {_true(first)};"
         yield from self._words("state_word", (*side.sent, *side.kept))
         yield from self._words("edge_word", side.left)
         yield "  template <class M>"
         yield f"  static {INLINE} void find_operands(M& m) {{"
         for c, cell in enumerate(side.cells):
-            of_rows = _padded(cell.reads, side.reads)
-            of_edges = _padded(cell.edge_reads, side.edge_reads)
-            full = _padded(cell.full_reads, side.full_reads)
-            for n, x in enumerate([*of_rows, *of_edges, *full]):
+            reads = cell.reads, cell.edge_reads, cell.full_reads
+            room = [self.sizes[name] for name in ("READS", "EDGE_READS", "FULL_READS")]
+            for n, x in enumerate(_padded(reads, room)):
                 if x is None:
                     yield f"    m.operand({c}, {n}, -1, 0, 0, 0);"
                 else:
@@ -550,7 +501,7 @@ class CellText:
             if h in sums:
                 yield f"  clear_sums(held.{self.held[h]});"
                 continue
-            kind = f"{str(h.turned).lower()}, {h.rows(self.side.processors)}, {h.deep}"
+            kind = f"{_true(h.turned)}, {h.rows(self.side.processors)}, {h.deep}"
             weight = f"(const real*)own[{self.words[h.word]}]"
             yield f"  load_share<CellMachine<Facts>::U, {kind}>("
             yield f"      held.{self.held[h]}, {weight}, {h.pitch}, machine.channel.rank);"
@@ -609,59 +560,27 @@ class _OperandText:
     def _start(self, of: Sequence[Vector]) -> str:
         """Return where an operand begins that lies on chip as it is; '' for others."""
         first = of[0]
-        if isinstance(first, Sent) and all(
-            isinstance(x, Sent) and x.number == first.number + n for n, x in enumerate(of)
-        ):
-            return f"m.sent(i, {first.number})"
-        if isinstance(first, WholeFromMemory) and all(
-            isinstance(x, WholeFromMemory) and x.number == first.number + n
-            for n, x in enumerate(of)
-        ):
-            return f"m.full(i, {first.number})"
-        if isinstance(first, SentOfEdge) and all(
-            isinstance(x, SentOfEdge) and x.number == first.number + n for n, x in enumerate(of)
-        ):
-            return f"m.edge_sent(i, {first.number})"
-        if isinstance(first, OfChild) and all(
-            isinstance(x, OfChild) and x.slot == first.slot and x.number == first.number + n
-            for n, x in enumerate(of)
-        ):
-            if first.slot == EACH:
-                return f"m.edge_state(rows, i, {first.number})"
-            return f"m.state(rows, i, {first.slot}, {first.number})"
-        return ""
+        if not isinstance(first, OfChild | OnChip):
+            return ""
+        if isinstance(first, OnChip) and first.of not in ("sent", "full"):
+            return ""
+        together = all(x == replace(first, number=first.number + n) for n, x in enumerate(of))
+        return self._at(first) if together else ""
+
+    def _at(self, x: OnChip | OfChild) -> str:
+        """Return where a vector begins, or a number lies."""
+        match x:
+            case OfChild(slot=slot) if slot == EACH and not self.over_children:
+                return f"m.edge_state(rows, i, {x.number})"
+            case OfChild(slot=slot):
+                return f"m.state(rows, i, {_slot(slot)}, {x.number})"
+            case OnChip(of="parameter"):
+                return f"m.parameters + {x.number * self.side.on_chip}"
+        return f"m.{'edge_' if x.edges else ''}{x.of}(i, {x.number})"
 
     def _quartet(self, vector: Vector, n: int) -> tuple[list[str], str]:
         """Return statements, and the name of four elements from column `j` of the operand on."""
-        at = f"j - {n * self.side.on_chip}" if n else "j"
         match vector:
-            case FixedNumber(value=value):
-                name = f"q{next(self.fresh)}"
-                numbers = ", ".join([f"real({value!r})"] * QUARTET)
-                return [f"const Vec<4> {name}{{{{{numbers}}}}};"], name
-            case Sent(number=number):
-                return self._loaded(f"m.sent(i, {number})", at)
-            case WholeFromMemory(number=number):
-                return self._loaded(f"m.full(i, {number})", at)
-            case SentOfEdge(number=number):
-                return self._loaded(f"m.edge_sent(i, {number})", at)
-            case OfChild(slot=slot, number=number) if slot == EACH and self.over_children:
-                name = f"q{next(self.fresh)}"
-                start = f"m.state(rows, i, c, {number})"
-                return [f"const Vec<4> {name} = load<4>({start} + {at});"], name
-            case OfChild(slot=slot, number=number) if slot == EACH:
-                return self._loaded(f"m.edge_state(rows, i, {number})", at)
-            case OfChild(slot=slot, number=number):
-                return self._loaded(f"m.state(rows, i, {slot}, {number})", at)
-            case Folded(number=number):
-                folded = self.pointers.setdefault(
-                    f"m.folded(i, {number})", f"p{len(self.pointers)}"
-                )
-                name = f"q{next(self.fresh)}"
-                numbers = ", ".join([f"*{folded}"] * QUARTET)
-                return [f"const Vec<4> {name}{{{{{numbers}}}}};"], name
-            case WholeParameter(number=number):
-                return self._loaded(f"m.parameters + {number * self.side.on_chip}", at)
             case OverChildren(vector=inner, largest=largest):
                 self.over_children = True
                 before, each = self._quartet(inner, n)
@@ -681,40 +600,45 @@ class _OperandText:
                     *([f"{name}_found = true;"] if largest else []),
                     "}",
                 ], name
-        assert isinstance(vector, Combined)
-        lines: list[str] = []
-        names: dict[str, str] = {}
-        for k, operand in enumerate(vector.operands):
-            before, name = self._quartet(operand, n)
-            lines += before
-            names[f"x{k}"] = f"{name}.v[c]"
-        name = f"q{next(self.fresh)}"
-        text = translate(vector.expression, names, CELLS)
-        lines += [
-            f"Vec<4> {name};",
-            f"for (int c = 0; c < 4; ++c) {name}.v[c] = {text};",
-        ]
-        return lines, name
+            case Combined(expression=expression, operands=operands):
+                parts = [self._quartet(x, n) for x in operands]
+                name = f"q{next(self.fresh)}"
+                names = {f"x{k}": f"{operand}.v[c]" for k, (_, operand) in enumerate(parts)}
+                text = translate(expression, names, CELLS)
+                return [
+                    *(line for lines, _ in parts for line in lines),
+                    f"Vec<4> {name};",
+                    f"for (int c = 0; c < 4; ++c) {name}.v[c] = {text};",
+                ], name
+        name, at = f"q{next(self.fresh)}", f"j - {n * self.side.on_chip}" if n else "j"
+        if isinstance(vector, FixedNumber):
+            return [_filled(name, f"real({vector.value!r})")], name
+        start = self._at(vector)
+        if not (isinstance(vector, OfChild) and vector.slot == EACH and self.over_children):
+            start = self.pointers.setdefault(start, f"p{len(self.pointers)}")
+        if isinstance(vector, OnChip) and vector.of == "folded":
+            return [_filled(name, f"*{start}")], name
+        return [f"const Vec<4> {name} = load<4>({start} + {at});"], name
 
-    def _loaded(self, start: str, at: str) -> tuple[list[str], str]:
-        """Load four elements of a vector whose start is found first."""
-        pointer = self.pointers.setdefault(start, f"p{len(self.pointers)}")
-        name = f"q{next(self.fresh)}"
-        return [f"const Vec<4> {name} = load<4>({pointer} + {at});"], name
+
+def _filled(name: str, number: str) -> str:
+    return f"const Vec<4> {name}{{{{{', '.join([number] * QUARTET)}}}}};"
 
 
-def _padded(given: Sequence[OperandPlace], count: int) -> list[OperandPlace | None]:
-    return [*given, *[None] * (count - len(given))]
+def _padded(
+    given: Sequence[Sequence[OperandPlace]], room: Sequence[int]
+) -> Iterator[OperandPlace | None]:
+    for places, most in zip(given, room, strict=True):
+        yield from places
+        yield from [None] * (most - len(places))
 
 
 def _is_of_edge(x: Operand) -> bool:
     """Tell whether a value is of the child whose turn it is in a loop."""
     match x:
-        case OfEdge():
-            return True
         case OfChild(slot=slot) | Present(slot=slot):
             return slot == EACH
-        case Total(edges=edges) | Folded(edges=edges) | NumberFromMemory(edges=edges):
+        case Total(edges=edges) | OnChip(edges=edges):
             return edges
     return False
 
@@ -722,6 +646,10 @@ def _is_of_edge(x: Operand) -> bool:
 def _make(loaded: Mapping[Operand, str], x: Make) -> str:
     names = {f"x{k}": _value(loaded, y) for k, y in enumerate(x.operands)}
     return f"const real {_name(x.to)} = {translate(x.expression, names, CELLS)};"
+
+
+def _true(holds: bool) -> str:
+    return str(holds).lower()
 
 
 def _slot(slot: int) -> str:

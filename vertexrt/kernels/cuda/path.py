@@ -18,7 +18,7 @@ from vertexrt.ir.passes.fuse import Group, TaskProgram
 from vertexrt.ir.passes.segment import SegmentedTask, segment_tasks
 from vertexrt.ir.program import Stage
 from vertexrt.kernels.cuda.cell import LEVEL_ROWS, CellSide
-from vertexrt.kernels.cuda.cell_cut import NoCell, cut_side, sums_of
+from vertexrt.kernels.cuda.cell_cut import NoCell, SideCut, sums_of
 from vertexrt.kernels.cuda.cell_text import cell_places, fixed_bytes, least_places
 from vertexrt.kernels.cuda.weights import (
     SHARED_STATE_BYTES,
@@ -114,6 +114,8 @@ def _find_sums(tasks: Sequence[TaskProgram], inside: Sequence[TaskProgram]) -> l
 
 def without_sums(task: TaskProgram, summed: Collection[str]) -> TaskProgram:
     """Leave out of a task after the path what cells have summed up, and copies made for it."""
+    if not summed:
+        return task
     nodes = task.program.nodes
     outers = {k: {*gradients_of(task, k)} for k in task.members if nodes[k].op == "outer"}
     done = {k for k, names in outers.items() if names.issubset(summed)}
@@ -142,9 +144,11 @@ def cut_path(
         mine = {p: plans[p] for p in inside if plans[p].task.phase == phase}
         layer = [x.task for x in plans if x.task.phase.layer == phase.layer]
         sums = _find_sums(layer, [x.task for x in mine.values()]) if gradients else []
-        choices = [(n, sums[:most]) for n in LEVEL_ROWS for most in range(len(sums), -1, -1)]
+        most = max(LEVEL_ROWS)
+        choices = (sums[:n] for n in range(len(sums), -1, -1))
         try:
-            found.cells[phase] = [cut_side(phase, mine, binding, processors, *x) for x in choices]
+            cut = [SideCut(phase, mine, binding, processors, x).cut(most) for x in choices]
+            found.cells[phase] = [replace(x, rows=rows) for rows in LEVEL_ROWS for x in cut]
         except NoCell as why:
             found.in_turn[phase] = str(why)
     return found
@@ -171,12 +175,12 @@ def place_path(path: CutPath, budget: Budget) -> PlacedPath | Misfit:
 
 def _place(side: CellSide, budget: Budget) -> Placed | Misfit:
     """Place the weights of a side that runs cells, and count the places left."""
-    fixed = -(-fixed_bytes(side, budget.itemsize) // budget.itemsize)
-    others = fixed + least_places(side)
+    fixed = fixed_bytes(side, budget.itemsize)
+    others = -(-fixed // budget.itemsize) + least_places(side)
     on_chip = place_weights(side.held, others, budget)
     if isinstance(on_chip, Misfit):
         return on_chip
-    room = budget.shared_bytes - SHARED_STATE_BYTES
-    places = cell_places(side, on_chip, room, budget.itemsize)
+    left = budget.shared_bytes - SHARED_STATE_BYTES - fixed - on_chip.shared
+    places = cell_places(side, left // budget.itemsize)
     without = place_weights(side.held, others, replace(budget, registers=0, divides=False))
     return Placed(side, on_chip, places, isinstance(without, Misfit))

@@ -408,7 +408,8 @@ class KernelWriter:
 
     Attributes:
         phases: of the sides of the path, which run cells; sides: the weights that they hold.
-        cells: the sides, by number, and how many places each has for states and for edges.
+        cells: the sides, by number, and how many places each has for states and for edges;
+            cell_functions: those that run them.
         cell_room: words in which processors of a large group send a level, of each of two rooms.
         source: the module; name: of its kernel.
         in_turn: of `PlacedPath`; needs_registers: whether some side does.
@@ -469,7 +470,7 @@ class KernelWriter:
     def words(self) -> set[str]:
         """Name the words that some part of the kernel reads."""
         found = {w for step in self.steps for w in step.words}
-        return found.union(*(cells.words for cells, _ in self.cells.values()))
+        return found.union(*(side.words for side in self.cell_functions))
 
     def _text(self) -> str:
         """Return the module, whose kernel is NAME."""
@@ -489,13 +490,18 @@ class KernelWriter:
             lines += ["", body.replace("VRT_KERNEL(NAME", f"VRT_STEP({name}", 1)]
         lines.append(f"typedef Job<{len(self.numbers)}> Work;")
         placed = {k: (cells, self.sides[k], n) for k, (cells, n) in self.cells.items()}
-        sides = share_cells(placed, self.numbers)
-        for side in sides:
+        self.cell_functions = share_cells(placed, self.numbers)
+        for side in self.cell_functions:
             lines += ["", *side.lines]
         words = [[self.numbers[word] for word in step.words] for step in self.steps]
         steps = [*zip([kernel_name(step.body) for step in self.steps], words, strict=True)]
         counted = self.numbers["temporary"], self.numbers["arrived"]
-        lines += ["", *outside_path(steps, self.rules, counted), "", *kernel_loop(sides)]
+        lines += [
+            "",
+            *outside_path(steps, self.rules, counted),
+            "",
+            *kernel_loop(self.cell_functions),
+        ]
         return "\n".join(lines) + "\n"
 
     def cell_facts(self) -> CellFacts:

@@ -82,7 +82,12 @@ def verify_cells(
     for s in range(len(facts.sides)):
         if not facts.sides[s, IS_CELL]:
             continue
-        back = bool(facts.sides[s, BACK])
+        back, reads_above = bool(facts.sides[s, BACK]), bool(facts.sides[s, READS_ABOVE])
+        above, layer = 1 << 62, facts.sides[s, LAYER]
+        if layer >= 0 and len(schedule.above_edge):
+            above = int(schedule.above_edge[layer])
+        programs = np.flatnonzero(facts.side_of == s)
+        masks = {int(facts.cell_of[p]): int(facts.chip_of[p]) for p in programs}
         for g in range(groups):
             begin, first = written.cell_sections.reshape(-1, groups, 2)[s, g].tolist()
             wanted: dict[int, int] = {}
@@ -91,17 +96,9 @@ def verify_cells(
                     mine = (r for r in range(row, row + n))
                     inside = (r for r in mine if bounds[g] <= schedule.order[r] < bounds[g + 1])
                     wanted |= dict.fromkeys(inside, int(facts.cell_of[p]))
-            above = 1 << 62
-            if facts.sides[s, LAYER] >= 0 and len(schedule.above_edge):
-                above = int(schedule.above_edge[facts.sides[s, LAYER]])
-            masks = {
-                int(facts.cell_of[p]): int(facts.chip_of[p])
-                for p in np.flatnonzero(facts.side_of == s)
-            }
-            reads_above = bool(facts.sides[s, READS_ABOVE])
             script = list(decode_cells(words[begin:], first, back, masks, reads_above))
             name = f"side {s}, group {g}"
-            _Group(name, schedule, wanted, back, above, masks, reads_above).run(script)
+            _Group(schedule, wanted, back, above, masks, reads_above, name).run(script)
 
 
 def decode_cells(
@@ -152,49 +149,50 @@ def _levels(words: Array, cell: int, back: bool, mask: int, reads_above: bool) -
             if reads_above:
                 edge_above = pairs[at + parents][0]
                 highest = edge_above + t * above_on if edge_above >= 0 else -1
-            if t % 2:
+            if t:
                 chain = next(n for n in range(len(own)) if mask >> n & 1)
                 child, other = own[chain]
-                own[chain] = child, above[0][1] if back else place
-                above = [(e, other) for e, _ in above]
-                place = 0 if back else other
-            if t:  # by which the repetition before has left something
-                chain = next(n for n in range(len(own)) if mask >> n & 1)
-                above = [(edge + chain + (t - 1) * edges_on, p) for _, p in above]
+                # By which the repetition before has left something.
+                left = edge + chain + (t - 1) * edges_on
+                if t % 2:
+                    own[chain] = child, above[0][1] if back else place
+                    above = [(left, other) for _ in above]
+                    place = 0 if back else other
+                above = [(left, p) for _, p in above]
             rows.append(Row(row + t * stride, place, edge + t * edges_on, own, above, highest))
         yield Level(cell, sent, rows)
 
 
+@dataclass(slots=True)
 class _Group:
     """Follows the script of a group.
 
-    Args:
+    Attributes:
         wanted: the cell of each row that it must run.
         above: the first edge whose parent is of a layer above; masks, reads_above: of
             `decode_cells`.
+        at: which instruction it follows.
+        holds: of each place the row, or edge; read: places that were read since all have met.
+        stored: rows of this side that all can read in memory.
     """
 
-    def __init__(
-        self,
-        name: str,
-        schedule: Schedule,
-        wanted: dict[int, int],
-        back: bool,
-        above: int,
-        masks: dict[int, int],
-        reads_above: bool,
-    ) -> None:
-        self.name, self.s, self.wanted, self.back = name, schedule, wanted, back
-        self.above, self.masks, self.reads_above = above, masks, reads_above
-        self.holds: dict[int, int] = {}  # place -> row, or edge
-        self.read: set[int] = set()  # places that were read since all have met
-        self.done: set[int] = set()
-        self.stored: set[int] = set()  # rows of this side that all can read in memory
+    s: Schedule
+    wanted: dict[int, int]
+    back: bool
+    above: int
+    masks: dict[int, int]
+    reads_above: bool
+    at: str
+    holds: dict[int, int] = field(default_factory=dict)
+    read: set[int] = field(default_factory=set)
+    done: set[int] = field(default_factory=set)
+    stored: set[int] = field(default_factory=set)
 
     def run(self, script: list[Level | Moved]) -> None:
         """Follow it."""
+        name = self.at
         for n, x in enumerate(script):
-            self.at = f"{self.name}, instruction {n}"
+            self.at = f"{name}, instruction {n}"
             if isinstance(x, Level):
                 self._level(x)
             elif x.op == MEET:

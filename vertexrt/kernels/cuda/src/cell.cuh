@@ -58,7 +58,7 @@ struct CellMachine : CellReads<Side_> {
     bool after_one = false;  // the last level was one row
     real scale = 1;          // of the loss
 
-    // Shared memory from `free` on; `Side::ELEMENTS` counts the same, see `cell_cut.py`.
+    // Shared memory from `free` on; `fixed_bytes` of cell_text.py counts the same.
     __device__ __forceinline__ CellMachine(const Orders& o, const long long* words, Weights& held,
                                            unsigned char* free, GroupBarrier& barriers,
                                            const ScriptWord* memory, int instruction)
