@@ -4,6 +4,7 @@ import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import scipy.linalg  # noqa: F401 (loads all BLAS libraries)
@@ -13,7 +14,7 @@ from tests.devices import NEEDED, require
 from tests.runs import Way
 from vertexrt.cache.folders import folders
 from vertexrt.config import config
-from vertexrt.native import load
+from vertexrt.native.load import machine
 
 os.environ.setdefault("VERTEXRT_CHECK", "1")
 
@@ -43,7 +44,8 @@ OPTIMISED = {
     "test_threads.py",
     "test_values.py",
 }
-SPEED_LEVEL = load.SPEED_LEVEL
+WITHOUT_PASSES = mock.patch("vertexrt.native.load.SPEED_LEVEL", 0)
+started: list[object] = []
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
@@ -62,10 +64,13 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Compile as the file of the test wants it; skip what needs a GPU where there is none."""
-    level = SPEED_LEVEL if OPTIMISED.intersection(item.path.parts) else 0
-    if level != load.SPEED_LEVEL:
-        load.SPEED_LEVEL = level
-        load.machine.cache_clear()
+    if bool(started) == bool(OPTIMISED.intersection(item.path.parts)):
+        if started:
+            WITHOUT_PASSES.stop()
+            started.clear()
+        else:
+            started.append(WITHOUT_PASSES.start())
+        machine.cache_clear()
     if item.get_closest_marker("gpu"):
         require("cuda")
 
