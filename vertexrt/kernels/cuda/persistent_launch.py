@@ -315,13 +315,14 @@ class PersistentLaunch:
             at = self._ring.take(counters + 2 * flagged)
             job[COUNTERS_AT], job[BEGIN_AT], job[END_AT] = at, begin, end
             job[FLAGGED_AT] = at + 4 * counters if flagged else 0
-            code = device.launch_all(executable.function, blocks, arguments, cluster)
-            device.check(code)
+            code = session.device.launch_all(executable.function, blocks, arguments, cluster)
+            session.device.check(code)
 
         def steps(apart: Int64) -> None:
-            calls, rows = session.calls_of(device.calls)[None], written.script[apart]
+            calls, rows = session.calls_of(session.device.calls)[None], written.script[apart]
             program = tuple(executable.apart)
-            device.check(*launch_rounds(rows, table, program, own, sorted_by, calls, ONE_STREAM))
+            found = launch_rounds(rows, table, program, own, sorted_by, calls, ONE_STREAM)
+            session.device.check(*found)
 
         def launch(part: Part) -> None:
             for piece in pieces:
