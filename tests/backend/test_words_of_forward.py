@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import vertexrt as vrt
-from tests.agreement import EVERYWHERE
+from tests.agreement import EVERYWHERE, agree
 from tests.bodies import WithBody
 from tests.runs import Way
 from vertexrt.api.init import draw
@@ -93,6 +93,36 @@ def test_constants_of_types_have_names_of_their_types() -> None:
 def test_children_are_counted(way: Way) -> None:
     out = compiled(way, Alone(lambda f: f.count_children() * f.b))(batch())["out"]
     np.testing.assert_allclose(out, np.outer([0, 0, 0, 3, 1], [0.5, -1.0, 2.0]), 1e-6)
+
+
+class CountsOthers(vrt.VertexFunction):
+    """A chain, each vertex of which counts its children of another relation, and reads none."""
+
+    def __init__(self) -> None:
+        super().__init__(state={"h": 4})
+        self.inputs |= {"before": (self,), "others": (self,)}
+        self.w = vrt.Parameter((4, 4))
+
+    def forward(self) -> None:
+        h = vrt.tanh(self.w @ self.gather("before").h + self.count_children("others"))
+        self.scatter(h=h + self.pull("x", 4))
+        self.push("h", h)
+        self.push("loss", vrt.sum(h))
+
+
+@pytest.mark.parametrize("way", EVERYWHERE)
+def test_children_are_counted_beside_those_that_are_read(way: Way) -> None:
+    x = np.random.default_rng(4).standard_normal((6, 4))
+    edges = {"before": [(k, k + 1) for k in range(5)], "others": [(0, 2), (1, 2), (0, 5), (3, 5)]}
+
+    def make() -> vrt.Model:
+        model = vrt.Model()
+        model.one = CountsOthers()  # type: ignore[attr-defined]
+        return model
+
+    keys = {("one", relation, "one"): pairs for relation, pairs in edges.items()}
+    graph = vrt.InputGraph.from_types({"one": 6}, keys, {"one": {"x": x}})
+    agree(make, GraphBatch.from_graphs([graph, graph]), way)
 
 
 @pytest.mark.parametrize("way", EVERYWHERE)

@@ -251,7 +251,9 @@ class _Group:
         self.done |= {x.row for x in level.rows}
 
     def _is_zero(self, edge: int) -> bool:
-        """Tell whether an edge is in a slot that its parent does not read."""
+        """Tell whether an edge is one that its parent does not read: of a slot, or beside slots."""
+        if edge >= self.s.edge_ptr[-1]:  # of a relation whose children are counted, no more
+            return self.back
         parent = int(np.searchsorted(self.s.edge_ptr, edge, "right")) - 1
         mask = self.masks.get(self.wanted.get(parent, -1), -1)
         return self.back and mask >= 0 and not mask >> edge - int(self.s.edge_ptr[parent]) & 1
