@@ -95,6 +95,30 @@ def test_children_are_counted(way: Way) -> None:
     np.testing.assert_allclose(out, np.outer([0, 0, 0, 3, 1], [0.5, -1.0, 2.0]), 1e-6)
 
 
+@pytest.mark.parametrize("way", EVERYWHERE)
+def test_elements_are_sorted_for_each_child_and_matrices_multiplied(way: Way) -> None:
+    """What is said of a vector holds of one per child, and what is said of elements of a matrix."""
+
+    class Sorts(vrt.VertexFunction):
+        def __init__(self) -> None:
+            super().__init__(state={"h": 3})
+
+        def forward(self) -> None:
+            x = self.pull("x", 3)
+            self.scatter(h=x)
+            up, down = (vrt.sort(self.gather_all().h, descending=d) for d in (False, True))
+            self.push("up", vrt.sum(up, axis="children"))
+            self.push("down", vrt.sum(down, axis="children"))
+            self.push("all", vrt.prod(vrt.outer(x, x + 2.0)))
+
+    out, x = way.compile(Sorts())(batch()), np.resize(X, (5, 3))
+    ordered = [np.zeros(3)] * 3 + [np.sort(x[:3]).sum(0), np.sort(x[3])]
+    np.testing.assert_allclose(out["up"], ordered, 1e-5, 1e-6)
+    np.testing.assert_allclose(out["down"], np.array(ordered)[:, ::-1], 1e-5, 1e-6)
+    whole = [np.outer(each, each + 2.0).prod() for each in x]
+    np.testing.assert_allclose(out["all"], whole, 1e-5, 1e-6)
+
+
 class CountsOthers(vrt.VertexFunction):
     """A chain, each vertex of which counts its children of another relation, and reads none."""
 

@@ -96,7 +96,7 @@ def cumsum(x: Operand, *, axis: str | None = None) -> Value:
 
 def sort(x: Operand, *, descending: bool = False) -> Value:
     """Return the elements in order."""
-    found = top_k(x if descending else -lift(x), lift(x).shape[0])
+    found = top_k(x if descending else -lift(x), lift(x).shape[0], axis="elements")
     return found if descending else -found
 
 

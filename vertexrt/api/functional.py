@@ -320,7 +320,7 @@ def sort(x: Operand, *, descending: bool = False) -> Value:
     """
     value = _vector("sort", x)
     down = flag_of("sort", "descending", descending)
-    found = top_k(value if down else -value, value.type.size)
+    found = top_k(value if down else -value, value.type.size, axis=ELEMENTS)
     return found if down else -found
 
 
@@ -451,6 +451,8 @@ def prod(x: Operand, *, axis: str | None = None) -> Value:
     """
     value = value_of(x)
     if not _over_children("prod", value, axis):
+        if len(value.shape) == 2:
+            value = reshape(value, value.type.size)
         while value.type.size > 1:  # halves, so that gradients divide by nothing
             half = value.type.size // 2
             rest = [value[2 * half :]] if value.type.size % 2 else []
