@@ -102,6 +102,7 @@ def test_elements_are_sorted_for_each_child_and_matrices_multiplied(way: Way) ->
     class Sorts(vrt.VertexFunction):
         def __init__(self) -> None:
             super().__init__(state={"h": 3})
+            self.b = vrt.Parameter(3)
 
         def forward(self) -> None:
             x = self.pull("x", 3)
@@ -110,11 +111,15 @@ def test_elements_are_sorted_for_each_child_and_matrices_multiplied(way: Way) ->
             self.push("up", vrt.sum(up, axis="children"))
             self.push("down", vrt.sum(down, axis="children"))
             self.push("all", vrt.prod(vrt.outer(x, x + 2.0)))
+            self.push("by", self.b @ vrt.outer(x, x))
 
-    out, x = way.compile(Sorts())(batch()), np.resize(X, (5, 3))
+    net = way.compile(Sorts())
+    out, x = net(batch()), np.resize(X, (5, 3))
     ordered = [np.zeros(3)] * 3 + [np.sort(x[:3]).sum(0), np.sort(x[3])]
     np.testing.assert_allclose(out["up"], ordered, 1e-5, 1e-6)
     np.testing.assert_allclose(out["down"], np.array(ordered)[:, ::-1], 1e-5, 1e-6)
+    by = (x @ net.parameters["b"])[:, None] * x
+    np.testing.assert_allclose(out["by"], by, 1e-5, 1e-6)
     whole = [np.outer(each, each + 2.0).prod() for each in x]
     np.testing.assert_allclose(out["all"], whole, 1e-5, 1e-6)
 

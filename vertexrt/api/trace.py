@@ -312,8 +312,11 @@ class Matrix(Operators):
     )
 
     def __matmul__(self, x: Any) -> Any:
-        both = _is_matrix(self) and _is_matrix(x)
-        return _product(self, x) if both else self._times(x, False)
+        if _is_matrix(self) and _is_matrix(x):
+            return _product(self, x)
+        if isinstance(x, Value) and len(x.shape) == 2:  # a vertex's own
+            return self._as_value(x.builder) @ x
+        return self._times(x, False)
 
     def _times(self, x: Any, transpose: bool) -> Value:
         """Multiply a vector by the matrix, or by its transpose."""
